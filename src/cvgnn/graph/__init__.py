@@ -1,1 +1,11 @@
-"""graph."""
+"""Graphs and the propagation matrix `P`."""
+
+from cvgnn.graph.edges import from_edges as from_edges
+from cvgnn.graph.graph import Graph as Graph
+from cvgnn.graph.propagation import NORMALIZATIONS as NORMALIZATIONS
+from cvgnn.graph.propagation import Normalization as Normalization
+from cvgnn.graph.propagation import Propagation as Propagation
+from cvgnn.graph.rows import Rows as Rows
+from cvgnn.graph.rows import differentiable_sum as differentiable_sum
+from cvgnn.graph.rows import weighted_sum as weighted_sum
+from cvgnn.graph.sparse_features import SparseFeatures as SparseFeatures

@@ -1,0 +1,194 @@
+"""The graph a model is trained on: structure, features, labels and split, checked once and never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from cvgnn.errors import CvgnnError, require
+from cvgnn.graph.sparse_features import SparseFeatures
+
+MAX_NODES = 2**31 - 1
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Graph:
+    """An immutable, validated graph for node classification. Most people build one with `cvgnn.from_edges`.
+
+    Args:
+        indptr: int64 `[N + 1]`, CSR offsets; the neighbors of `v` are `indices[indptr[v]:indptr[v+1]]`.
+        indices: int32 `[E]`, neighbors, ascending within a row, without `v` itself and without duplicates.
+        edge_weight: float `[E]`, positive, or None for weight 1 everywhere.
+        x: features, dense float `[N, F]` or `SparseFeatures`.
+        y: int64 `[N]`, class of each node; -1 where unknown (allowed outside the split only).
+        num_classes: `C`; labels lie in `0..C-1`.
+        train_ids, val_ids, test_ids: int64, node ids, disjoint; `train_ids` is not empty.
+        directed: whether `indices` may miss the reverse of an edge (then `N_v` are the sources of messages to `v`).
+        name: for messages and records.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    edge_weight: Tensor | None = None
+    x: Tensor | SparseFeatures
+    y: Tensor
+    num_classes: int
+    train_ids: Tensor
+    val_ids: Tensor
+    test_ids: Tensor
+    directed: bool = False
+    name: str = "graph"
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "indptr", self.indptr.to(torch.int64).contiguous())
+        set_field(self, "indices", self.indices.to(torch.int32).contiguous())
+        for split in ("train_ids", "val_ids", "test_ids"):
+            set_field(self, split, _checked_ids(getattr(self, split), split, self.num_nodes))
+        set_field(self, "y", self.y.to(torch.int64).contiguous())
+        self._check_structure()
+        self._check_features()
+        self._check_labels_and_split()
+
+    @property
+    def num_nodes(self) -> int:
+        """`N`."""
+        return self.indptr.numel() - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Entries of `A`: each undirected edge counts twice, self loops not at all."""
+        return self.indices.numel()
+
+    @property
+    def num_features(self) -> int:
+        """`F`, the width of `x`."""
+        return self.x.shape[1]
+
+    @property
+    def degree(self) -> Tensor:
+        """int64 `[N]`, number of neighbors of each node."""
+        return self.indptr.diff()
+
+    def __repr__(self) -> str:
+        kind = "sparse" if isinstance(self.x, SparseFeatures) else "dense"
+        sizes = "/".join(str(ids.numel()) for ids in (self.train_ids, self.val_ids, self.test_ids))
+        edges = f"{self.num_edges} directed edges" if self.directed else f"{self.num_edges // 2} edges"
+        return (
+            f"Graph({self.name}: {self.num_nodes} nodes, {edges}, {self.num_features} {kind} features, "
+            f"{self.num_classes} classes, split {sizes})"
+        )
+
+    def _check_structure(self) -> None:
+        n, e = self.num_nodes, self.num_edges
+        require(0 < n <= MAX_NODES, f"a graph needs 1 to {MAX_NODES} nodes; this one has {n}")
+        require(
+            int(self.indptr[0]) == 0 and int(self.indptr[-1]) == e and bool((self.indptr.diff() >= 0).all()),
+            f"indptr must rise from 0 to the number of edge entries, {e}; it does not",
+        )
+        if e:
+            low, high = int(self.indices.min()), int(self.indices.max())
+            require(
+                low >= 0 and high < n,
+                f"edges must name nodes in 0..{n - 1}; found {low if low < 0 else high}",
+            )
+            row = torch.repeat_interleave(torch.arange(n, dtype=torch.int32), self.indptr.diff())
+            require(
+                not bool((row == self.indices).any()),
+                "indices holds self loops; leave them out (P adds its own) or use cvgnn.from_edges",
+            )
+            # Within a row the columns must rise strictly; a fall is allowed only where a new row starts.
+            falls = (self.indices.diff() <= 0) & (row[1:] == row[:-1])
+            require(
+                not bool(falls.any()),
+                "indices must be ascending and without duplicates in each row; cvgnn.from_edges does that",
+            )
+        if self.edge_weight is not None:
+            w = self.edge_weight
+            require(
+                w.shape == self.indices.shape and w.is_floating_point(),
+                f"edge_weight must be floating point of shape [{e}]; it is {w.dtype} of shape {list(w.shape)}",
+            )
+            require(
+                bool(torch.isfinite(w).all()) and bool((w > 0).all()),
+                "edge_weight must be positive and finite everywhere",
+            )
+
+    def _check_features(self) -> None:
+        values = self.x.values if isinstance(self.x, SparseFeatures) else self.x
+        require(
+            len(self.x.shape) == 2 and self.x.shape[0] == self.num_nodes,
+            f"x must have one row per node, [{self.num_nodes}, F]; it has shape {list(self.x.shape)}",
+        )
+        require(self.x.shape[1] > 0, "x has no columns; a model needs at least one feature")
+        require(
+            self.x.dtype in (torch.float32, torch.float64),
+            f"x must be float32 or float64, not {self.x.dtype}; convert it with .float()",
+        )
+        # One pass without a mask of the matrix's size: a sum is finite only if every entry is (or on overflow).
+        if not bool(torch.isfinite(values.sum())):
+            _refuse_non_finite(self.x)
+
+    def _check_labels_and_split(self) -> None:
+        n, c = self.num_nodes, self.num_classes
+        require(self.y.shape == (n,), f"y must have one label per node, [{n}]; it has shape {list(self.y.shape)}")
+        require(c >= 1, f"num_classes must be at least 1, not {c}")
+        low, high = int(self.y.min()), int(self.y.max())
+        require(
+            low >= -1 and high < c,
+            f"labels must lie in 0..{c - 1} (or be -1 for unknown); found {low if low < -1 else high} "
+            f"at node {int(self.y.argmin() if low < -1 else self.y.argmax())}",
+        )
+        require(self.train_ids.numel() > 0, "the training split is empty; name at least one training node")
+        splits = {"train": self.train_ids, "val": self.val_ids, "test": self.test_ids}
+        owner = torch.zeros(n, dtype=torch.uint8)
+        for number, (split, ids) in enumerate(splits.items(), start=1):
+            taken = owner[ids]
+            if bool(taken.any()):
+                first = int(taken.nonzero()[0])
+                other = list(splits)[int(taken[first]) - 1]
+                raise CvgnnError(
+                    f"node {int(ids[first])} is in both the {other} and the {split} split; splits must be disjoint"
+                )
+            owner[ids] = number
+            unlabelled = ids[self.y[ids] < 0].tolist()
+            if unlabelled:
+                raise CvgnnError(
+                    f"node {unlabelled[0]} of the {split} split has no label (-1); leave it out of the split"
+                )
+
+
+def _checked_ids(ids: Tensor, what: str, num_nodes: int) -> Tensor:
+    require(
+        ids.dim() == 1 and not ids.is_floating_point() and ids.dtype != torch.bool,
+        f"{what} must be a vector of node ids; it is {ids.dtype} of shape {list(ids.shape)} "
+        "(turn a mask into ids with mask.nonzero().flatten())",
+    )
+    ids = ids.to(torch.int64).sort().values
+    if ids.numel():
+        low, high = int(ids[0]), int(ids[-1])
+        require(
+            low >= 0 and high < num_nodes,
+            f"{what} must lie in 0..{num_nodes - 1}; found {low if low < 0 else high}",
+        )
+        twice = ids[1:][ids[1:] == ids[:-1]].tolist()
+        if twice:
+            raise CvgnnError(f"{what} names node {twice[0]} twice")
+    return ids
+
+
+def _refuse_non_finite(x: Tensor | SparseFeatures) -> None:
+    """Name the first bad entry; a finite matrix whose sum overflows passes."""
+    if isinstance(x, SparseFeatures):
+        bad = (~torch.isfinite(x.values)).nonzero().flatten()
+        if bad.numel():
+            row = int(torch.searchsorted(x.indptr, bad[0], right=True)) - 1
+            raise CvgnnError(f"x has a NaN or infinite value at node {row}, column {int(x.indices[bad[0]])}")
+    else:
+        rows = (~torch.isfinite(x)).nonzero()
+        if rows.numel():
+            require(False, f"x has a NaN or infinite value at node {int(rows[0, 0])}, column {int(rows[0, 1])}")

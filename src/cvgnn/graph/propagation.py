@@ -1,0 +1,128 @@
+"""The propagation matrix `P`, and its only home.
+
+Legend: `A` adjacency without self loops; `D~ = diag((A + I) 1)`; `P = D~^-1/2 (A + I) D~^-1/2` (symmetric, the
+paper's) or `P = D~^-1 (A + I)` (random-walk). Both are separable, `P[v, u] = left[v] (A + I)[v, u] right[u]`, so no
+weight is stored for an edge of an unweighted graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal, final, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cvgnn.errors import unknown_name
+from cvgnn.graph.graph import Graph
+from cvgnn.graph.rows import Rows, weighted_sum
+from cvgnn.graph.sparse_features import SparseFeatures
+
+Normalization = Literal["symmetric", "random-walk"]
+NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
+
+_ENTRIES_PER_CHUNK = 1 << 24
+
+
+@final
+class Propagation:
+    """`P` of one graph: exact products with it, and the separable weights that samplers need.
+
+    Args:
+        graph: gives `A`.
+        normalization: `"symmetric"` or `"random-walk"`.
+        dtype: of the weights and products; the features' dtype if not given.
+
+    >>> from cvgnn.graph.edges import from_edges
+    >>> g = from_edges([[0], [1]], x=torch.eye(3), y=[0, 0, 0], train_ids=[0])
+    >>> Propagation(g).product(torch.eye(3)).round(decimals=4).tolist()
+    [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    """
+
+    def __init__(
+        self, graph: Graph, *, normalization: Normalization = "symmetric", dtype: torch.dtype | None = None
+    ) -> None:
+        if normalization not in NORMALIZATIONS:
+            raise unknown_name("normalization", normalization, NORMALIZATIONS)
+        self.normalization = normalization
+        self.dtype = dtype or graph.x.dtype
+        self.indptr = graph.indptr
+        self.indices = graph.indices
+        self.edge_weight = None if graph.edge_weight is None else graph.edge_weight.to(self.dtype)
+        degree = _row_sums(graph) + 1.0  # D~, in float64
+        if normalization == "symmetric":
+            self.left = degree.rsqrt().to(self.dtype)
+            self.right = self.left
+        else:
+            self.left = degree.reciprocal().to(self.dtype)
+            self.right = torch.ones_like(self.left)
+
+    @property
+    def num_nodes(self) -> int:
+        """`N`."""
+        return self.indptr.numel() - 1
+
+    def product(self, H: Tensor) -> Tensor:
+        """`P H` for all nodes, in memory bounded by two matrices of `H`'s size.
+
+        Args:
+            H: `[N, d]`, in node order.
+
+        Returns:
+            `[N, d]`.
+        """
+        scaled = H * self.right[:, None]
+        out = torch.empty_like(scaled)
+        for first, last in self._chunks():
+            rows = self._adjacency_rows(first, last)
+            out[first:last] = weighted_sum(rows, scaled)
+        return out.add_(scaled).mul_(self.left[:, None])
+
+    def product_sparse(self, X: SparseFeatures) -> SparseFeatures:
+        """`P X` for sparse features, sparse again."""
+        from scipy import sparse
+
+        n = self.num_nodes
+        weight = np.ones(self.indices.numel()) if self.edge_weight is None else self.edge_weight.numpy()
+        A = sparse.csr_array((weight, self.indices.numpy(), self.indptr.numpy()), shape=(n, n), dtype=np.float64)
+        left, right = (sparse.diags_array(s.numpy().astype(np.float64)) for s in (self.left, self.right))
+        features = sparse.csr_array((X.values.numpy(), X.indices.numpy(), X.indptr.numpy()), shape=X.shape)
+        PX = (left @ (A + sparse.eye_array(n)) @ right @ features.astype(np.float64)).tocsr()
+        PX.sort_indices()
+        return SparseFeatures(
+            torch.from_numpy(PX.indptr.astype(np.int64)),
+            torch.from_numpy(PX.indices.astype(np.int32)),
+            torch.from_numpy(PX.data).to(self.dtype),
+            X.num_columns,
+        )
+
+    def dense(self) -> Tensor:
+        """`P` written out `[N, N]`, for tests and tiny graphs."""
+        return self.product(torch.eye(self.num_nodes, dtype=self.dtype))
+
+    def _adjacency_rows(self, first: int, last: int) -> Rows:
+        a, b = int(self.indptr[first]), int(self.indptr[last])
+        offsets = (self.indptr[first : last + 1] - a).to(torch.int32)
+        weight = None if self.edge_weight is None else self.edge_weight[a:b]
+        return Rows(offsets, self.indices[a:b], weight)
+
+    def _chunks(self) -> list[tuple[int, int]]:
+        """Ranges of rows with at most `_ENTRIES_PER_CHUNK` entries each (or one row), so that offsets fit int32."""
+        n, entries = self.num_nodes, self.indices.numel()
+        if entries <= _ENTRIES_PER_CHUNK:
+            return [(0, n)]
+        bounds = [0]
+        while bounds[-1] < n:
+            limit = int(self.indptr[bounds[-1]]) + _ENTRIES_PER_CHUNK
+            reach = int(torch.searchsorted(self.indptr, limit, right=True)) - 1
+            bounds.append(min(n, max(bounds[-1] + 1, reach)))
+        return list(itertools.pairwise(bounds))
+
+
+def _row_sums(graph: Graph) -> Tensor:
+    if graph.edge_weight is None:
+        return graph.degree.to(torch.float64)
+    sums = np.add.reduceat(np.append(graph.edge_weight.numpy().astype(np.float64), 0.0), graph.indptr[:-1].numpy())
+    sums[graph.degree.numpy() == 0] = 0.0  # reduceat returns the next entry for an empty row
+    return torch.from_numpy(sums)
