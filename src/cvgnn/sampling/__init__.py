@@ -1,1 +1,13 @@
-"""sampling."""
+"""Batches, neighbor draws and rows of `P X`: everything a training step reads of the graph."""
+
+from cvgnn.sampling.block import Batch as Batch
+from cvgnn.sampling.block import Block as Block
+from cvgnn.sampling.features import FeatureSource as FeatureSource
+from cvgnn.sampling.features import RightMultiplicable as RightMultiplicable
+from cvgnn.sampling.features import propagate_features as propagate_features
+from cvgnn.sampling.loader import BATCH_MODES as BATCH_MODES
+from cvgnn.sampling.loader import BatchLoader as BatchLoader
+from cvgnn.sampling.loader import BatchMode as BatchMode
+from cvgnn.sampling.neighbor import NeighborSampler as NeighborSampler
+from cvgnn.sampling.schemes import SCHEMES as SCHEMES
+from cvgnn.sampling.schemes import Scheme as Scheme

@@ -1,0 +1,160 @@
+"""The three estimators of `P H^(k)` on a batch's receptive field: exact, neighbor sampling, control variate.
+
+Legend: `P^` the sampled matrix of the block, `H^(k)` this step's representations of `r^(k)`, `Hbar^(k)` their history.
+They share one code path; what differs is the fan-out (`exact` takes all neighbors) and the second term of eq. 5.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Literal, final, get_args
+
+import torch
+from torch import Tensor
+
+from cvgnn.errors import require, unknown_name
+from cvgnn.estimator.history import History
+from cvgnn.graph import differentiable_sum
+from cvgnn.sampling import Batch, FeatureSource, RightMultiplicable
+
+EstimatorName = Literal["cv", "ns", "exact"]
+ESTIMATORS: tuple[str, ...] = get_args(EstimatorName)
+
+
+class Estimator(ABC):
+    """How a model gets its aggregated inputs, layer by layer; the only part that may keep state between steps.
+
+    Args:
+        features: rows of `P X`.
+    """
+
+    def __init__(self, features: FeatureSource) -> None:
+        self.features = features
+
+    def input(self, batch: Batch) -> RightMultiplicable:
+        """`(P X)[r^(1)]`: layer 0 is exact for every estimator, because `Hbar^(0) = X`."""
+        return self.features.rows(batch.inputs)
+
+    @abstractmethod
+    def aggregate(self, k: int, batch: Batch, H: Tensor, H_dropped: Tensor) -> Tensor:
+        """The estimate of `(P H^(k))[r^(k+1)]`, differentiable in `H_dropped`.
+
+        Args:
+            k: layer, `1 <= k < K`.
+            batch: the step's blocks.
+            H: `H^(k)[r^(k)]` before dropout: what a history keeps.
+            H_dropped: the same after dropout: what is propagated.
+
+        Returns:
+            `[|r^(k+1)|, d_k]`.
+        """
+
+    @abstractmethod
+    def commit(self, step: int) -> None:
+        """Apply the history writes that the last forward pass staged (Algorithm 1, lines 13 to 17)."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold, under flat names."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take a state that `state_dict` gave."""
+
+
+@final
+class SampledSum(Estimator):
+    """`P^ H^(k)`, without memory: neighbor sampling (`ns`), or `exact` where the blocks hold all neighbors."""
+
+    def aggregate(self, k: int, batch: Batch, H: Tensor, H_dropped: Tensor) -> Tensor:
+        """See `Estimator.aggregate`."""
+        block = batch.block(k)
+        return differentiable_sum(block.sampled, block.transposed, H_dropped)
+
+    def commit(self, step: int) -> None:
+        """Nothing is kept."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Empty."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Takes the empty state only."""
+        require(not state, f"this estimator keeps no state, but {', '.join(sorted(state))} was given")
+
+
+@final
+class ControlVariate(Estimator):
+    """`P^ (H^(k) - Hbar^(k)) + P Hbar^(k)` (eq. 5), computed as `P^ H^(k) + (P - P^) Hbar^(k)`.
+
+    The two are equal; the second reads each history row once and needs no difference of two gathers. `Hbar` is
+    constant: the gradient flows through `H^(k)` alone.
+
+    Args:
+        features: rows of `P X`.
+        widths: `d_1..d_{K-1}`, one history for each hidden layer.
+        dtype: of the model.
+        storage: of the histories, `dtype` if not given.
+    """
+
+    def __init__(
+        self,
+        features: FeatureSource,
+        widths: Sequence[int],
+        *,
+        dtype: torch.dtype = torch.float32,
+        storage: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(features)
+        self.histories = [History(features.num_nodes, width, dtype=dtype, storage=storage) for width in widths]
+        self._staged: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def history(self, k: int) -> History:
+        """`Hbar^(k)`, `1 <= k < K`."""
+        return self.histories[k - 1]
+
+    def initialize(self, hidden: Sequence[Tensor]) -> None:
+        """`Hbar^(k) = H^(k)` of an exact pass at `W_1` (Algorithm 1, line 2, with sigma).
+
+        Args:
+            hidden: `H^(1)..H^(K-1)` for all nodes, as `cvgnn.model.exact_hidden` returns them.
+        """
+        for history, H in zip(self.histories, hidden, strict=True):
+            history.fill(H, step=0)
+
+    def aggregate(self, k: int, batch: Batch, H: Tensor, H_dropped: Tensor) -> Tensor:
+        """See `Estimator.aggregate`."""
+        block = batch.block(k)
+        require(block.remainder is not None, "the control variate needs a NeighborSampler with control=True")
+        assert block.remainder is not None
+        self._staged[k] = (block.sources, H.detach())
+        sampled = differentiable_sum(block.sampled, block.transposed, H_dropped)
+        return sampled + self.history(k).weighted_sum(block.remainder)
+
+    def commit(self, step: int) -> None:
+        """See `Estimator.commit`."""
+        for k, (ids, H) in self._staged.items():
+            self.history(k).push(ids, H, step=step)
+        self._staged.clear()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """`history.K.values` and `history.K.written` for each hidden layer."""
+        return {
+            f"history.{k}.{name}": tensor
+            for k, history in enumerate(self.histories, start=1)
+            for name, tensor in history.state_dict().items()
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """See `Estimator.load_state_dict`."""
+        self._staged.clear()
+        for k, history in enumerate(self.histories, start=1):
+            prefix = f"history.{k}."
+            history.load_state_dict({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})
+
+
+def require_estimator(name: str) -> None:
+    """Refuse an unknown estimator name."""
+    if name not in ESTIMATORS:
+        raise unknown_name("estimator", name, ESTIMATORS)

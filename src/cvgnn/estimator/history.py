@@ -1,0 +1,106 @@
+"""Histories: the last computed value of every node's hidden representation, `Hbar^(k)`."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from cvgnn.errors import require
+from cvgnn.graph import Rows, weighted_sum
+
+_ENTRIES_PER_CHUNK = 1 << 16
+
+
+@final
+class History:
+    """`Hbar^(k)` of one hidden layer, `[N, d_k]`, and the step at which each row was written.
+
+    Args:
+        num_nodes: `N`.
+        width: `d_k`.
+        dtype: what `pull` and `weighted_sum` return.
+        storage: what is kept in memory; bfloat16 halves it, and rounds each value to 8 significant bits.
+
+    >>> h = History(3, 2)
+    >>> h.push(torch.tensor([2]), torch.tensor([[1.0, 2.0]]), step=5)
+    >>> h.pull(torch.tensor([0, 2])).tolist(), h.age(step=7).tolist()
+    ([[0.0, 0.0], [1.0, 2.0]], [7, 7, 2])
+    """
+
+    def __init__(
+        self,
+        num_nodes: int,
+        width: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        storage: torch.dtype | None = None,
+    ) -> None:
+        self.dtype = dtype
+        self.values = torch.zeros(num_nodes, width, dtype=storage or dtype)
+        self.written = torch.zeros(num_nodes, dtype=torch.int64)
+
+    def pull(self, ids: Tensor) -> Tensor:
+        """`Hbar[ids]`, a copy `[len(ids), d_k]`."""
+        return self.values.index_select(0, ids).to(self.dtype)
+
+    def push(self, ids: Tensor, values: Tensor, *, step: int) -> None:
+        """`Hbar[ids] = values`, written at `step`.
+
+        Args:
+            ids: int64 `[n]`, distinct.
+            values: `[n, d_k]`.
+            step: `t`.
+        """
+        self.values.index_copy_(0, ids, values.detach().to(self.values.dtype))
+        self.written.index_fill_(0, ids, step)
+
+    def fill(self, values: Tensor, *, step: int) -> None:
+        """`Hbar = values` for all nodes."""
+        require(
+            values.shape == self.values.shape,
+            f"a history of shape {list(self.values.shape)} cannot take values of shape {list(values.shape)}",
+        )
+        self.values.copy_(values.detach())
+        self.written.fill_(step)
+
+    def age(self, step: int) -> Tensor:
+        """int64 `[N]`: how many steps ago each row was written."""
+        return step - self.written
+
+    def weighted_sum(self, rows: Rows) -> Tensor:
+        """`S Hbar` for sparse rows `S` over node ids, `[S.num_rows, d_k]`; sums are taken in `dtype`."""
+        if self.values.dtype == self.dtype:
+            return weighted_sum(rows, self.values)
+        # embedding_bag would round the weights and the sum to bfloat16: widen a bounded number of rows at a time.
+        out = torch.empty(rows.num_rows, self.values.shape[1], dtype=self.dtype)
+        assert rows.weight is not None
+        first = 0
+        while first < rows.num_rows:
+            start = int(rows.indptr[first])
+            last = int(torch.searchsorted(rows.indptr, start + _ENTRIES_PER_CHUNK, right=True)) - 1
+            last = min(rows.num_rows, max(last, first + 1))
+            end = int(rows.indptr[last])
+            table = self.values.index_select(0, rows.indices[start:end]).to(self.dtype)
+            columns = torch.arange(end - start, dtype=rows.indptr.dtype)
+            chunk = Rows(rows.indptr[first : last + 1] - start, columns, rows.weight[start:end])
+            out[first:last] = weighted_sum(chunk, table)
+            first = last
+        return out
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold."""
+        return {"values": self.values, "written": self.written}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take the state of a history of the same shape and storage."""
+        for name, mine in self.state_dict().items():
+            require(name in state, f"the history's state lacks {name!r}")
+            theirs = state[name]
+            require(
+                theirs.shape == mine.shape and theirs.dtype == mine.dtype,
+                f"history {name!r} is {mine.dtype} {list(mine.shape)}; the state holds "
+                f"{theirs.dtype} {list(theirs.shape)}",
+            )
+            mine.copy_(theirs)

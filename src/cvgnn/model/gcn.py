@@ -1,0 +1,153 @@
+"""The graph convolutional network: one forward pass for every estimator.
+
+Legend: `Z^(k+1) = (aggregate of H^(k)) W^(k) [+ b]`, `H^(k+1) = sigma(Z^(k+1))` (eq. 5 and 6); in hidden layers `sigma` is
+[LayerNorm,] ReLU, then dropout on what is propagated; the last layer's `Z^(K)` are the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from cvgnn.errors import require, unknown_name
+from cvgnn.estimator import Estimator
+from cvgnn.rng import Purpose, derive
+from cvgnn.sampling import Batch, RightMultiplicable
+
+Norm = Literal["layer", "none"]
+NORMS: tuple[str, ...] = get_args(Norm)
+
+
+@final
+class GCNLayer(nn.Module):
+    """One layer: `Z = A W [+ b]` for an aggregated input `A`, and `sigma(Z) = ReLU([LayerNorm] Z)`.
+
+    Args:
+        in_channels: `d_k`.
+        out_channels: `d_{k+1}`.
+        bias: whether there is a `b`.
+        norm: whether `sigma` starts with a LayerNorm.
+    """
+
+    bias: Tensor | None
+
+    def __init__(self, in_channels: int, out_channels: int, *, bias: bool, norm: bool, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(in_channels, out_channels, dtype=dtype))
+        self.register_parameter("bias", nn.Parameter(torch.empty(out_channels, dtype=dtype)) if bias else None)
+        self.norm = nn.LayerNorm(out_channels, dtype=dtype) if norm else None
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Uniform on +-1/sqrt(d_k) for `W` and `b`, as `torch.nn.Linear`; LayerNorm starts as the identity."""
+        bound = 1.0 / math.sqrt(self.weight.shape[0])
+        with torch.no_grad():
+            self.weight.uniform_(-bound, bound, generator=generator)
+            if self.bias is not None:
+                self.bias.uniform_(-bound, bound, generator=generator)
+            if self.norm is not None:
+                self.norm.reset_parameters()
+
+    def transform(self, A: RightMultiplicable) -> Tensor:
+        """`Z = A W [+ b]`, `[n, d_{k+1}]`."""
+        Z = A.matmul(self.weight)
+        return Z if self.bias is None else Z + self.bias
+
+    def activate(self, Z: Tensor) -> Tensor:
+        """`sigma(Z)` without dropout."""
+        return torch.relu(Z if self.norm is None else self.norm(Z))
+
+
+@final
+class GCN(nn.Module):
+    """A `K`-layer GCN.
+
+    Args:
+        in_channels: `d_0`, the number of features.
+        hidden_channels: `d_1 = ... = d_{K-1}`.
+        out_channels: `d_K`, the number of classes.
+        num_layers: `K >= 1`.
+        norm: `"layer"` (the paper's experiments) or `"none"` (its text).
+        bias: whether layers have a bias (the paper's experiments: yes; its text: no).
+        dropout: probability that an entry of `H^(k)`, `1 <= k < K`, is dropped in training.
+        seed: of the initial weights and of dropout.
+        dtype: float32 or float64.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        norm: Norm = "layer",
+        bias: bool = True,
+        dropout: float = 0.0,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise unknown_name("norm", norm, NORMS)
+        require(num_layers >= 1, f"layers must be at least 1, not {num_layers}")
+        require(hidden_channels >= 1, f"hidden must be at least 1, not {hidden_channels}")
+        require(0.0 <= dropout < 1.0, f"dropout must lie in [0, 1), not {dropout}")
+        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+        self.num_layers = num_layers
+        self.dropout = dropout
+        self.seed = seed
+        self.layers = nn.ModuleList(
+            GCNLayer(d_in, d_out, bias=bias, norm=norm == "layer" and k < num_layers - 1, dtype=dtype)
+            for k, (d_in, d_out) in enumerate(zip(widths[:-1], widths[1:], strict=True))
+        )
+        self.reset_parameters()
+
+    @property
+    def hidden_widths(self) -> list[int]:
+        """`d_1..d_{K-1}`: the widths of the histories."""
+        return [self.layer(k).weight.shape[1] for k in range(self.num_layers - 1)]
+
+    def layer(self, k: int) -> GCNLayer:
+        """Layer `k`, with `W^(k)`, `0 <= k < K`."""
+        layer = self.layers[k]
+        assert isinstance(layer, GCNLayer)
+        return layer
+
+    def reset_parameters(self) -> None:
+        """Draw `W_1`, a pure function of the seed."""
+        generator = torch.Generator().manual_seed(derive(self.seed, Purpose.WEIGHTS) >> 1)
+        for k in range(self.num_layers):
+            self.layer(k).reset_parameters(generator)
+
+    def forward(self, batch: Batch, estimator: Estimator) -> Tensor:
+        """`Z^(K)[r^(K)]`, the logits of the batch's distinct nodes (Algorithm 1, lines 6 to 9).
+
+        Args:
+            batch: the step's ids, receptive fields and sampled matrices.
+            estimator: gives the aggregated inputs and stages history writes.
+
+        Returns:
+            `[|r^(K)|, C]`.
+        """
+        Z = self.layer(0).transform(estimator.input(batch))
+        for k in range(1, self.num_layers):
+            H = self.layer(k - 1).activate(Z)
+            Z = self.layer(k).transform(estimator.aggregate(k, batch, H, self._drop(H, batch.step, k)))
+        return Z
+
+    def _drop(self, H: Tensor, step: int, k: int) -> Tensor:
+        """Inverted dropout whose mask is a pure function of (seed, step, layer)."""
+        if not self.training or self.dropout == 0.0:
+            return H
+        return H * dropout_mask(H.shape, self.dropout, seed=self.seed, step=step, k=k, dtype=H.dtype)
+
+
+def dropout_mask(
+    shape: torch.Size | tuple[int, ...], p: float, *, seed: int, step: int, k: int, dtype: torch.dtype
+) -> Tensor:
+    """0 with probability `p`, else 1/(1-p), for each entry of `H^(k)[r^(k)]` at a step."""
+    generator = torch.Generator().manual_seed(derive(seed, Purpose.DROPOUT, step, k) >> 1)
+    return torch.empty(shape, dtype=dtype).bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)

@@ -1,0 +1,82 @@
+"""Exact inference for all nodes, layer by layer: no sampling, no state, memory of two hidden matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from cvgnn.errors import require
+from cvgnn.graph import Propagation
+from cvgnn.model.gcn import GCN, GCNLayer
+from cvgnn.sampling import FeatureSource
+
+_ROWS_PER_CHUNK = 1 << 14
+
+
+@torch.no_grad()
+def exact_hidden(model: GCN, features: FeatureSource, propagation: Propagation) -> list[Tensor]:
+    """`H^(1)..H^(K-1)` for all nodes, without dropout, each `[N, d_k]`; empty for `K = 1`."""
+    hidden: list[Tensor] = []
+    for k in range(model.num_layers - 1):
+        hidden.append(_next_hidden(model.layer(k), features, propagation, hidden[-1] if hidden else None))
+    return hidden
+
+
+@torch.no_grad()
+def exact_embedding(model: GCN, features: FeatureSource, propagation: Propagation, *, layer: int) -> Tensor:
+    """`H^(layer)` for all nodes; `layer = K` gives the logits.
+
+    Args:
+        model: the network.
+        features: rows of `P X`.
+        propagation: `P`.
+        layer: `1 <= layer <= K`.
+
+    Returns:
+        `[N, d_layer]`, in node order.
+    """
+    K = model.num_layers
+    require(1 <= layer <= K, f"layer must lie in 1..{K} (1 is the first hidden layer, {K} the logits), not {layer}")
+    H: Tensor | None = None
+    for k in range(min(layer, K - 1)):
+        H = _next_hidden(model.layer(k), features, propagation, H)
+    if layer < K:
+        assert H is not None
+        return H
+    last = model.layer(K - 1)
+    if H is None:  # K = 1
+        return _by_chunks(features.num_nodes, last, lambda a, b: last.transform(features.span(a, b)))
+    return _aggregate_and_transform(last, H, propagation)
+
+
+def exact_logits(model: GCN, features: FeatureSource, propagation: Propagation) -> Tensor:
+    """`Z^(K)` for all nodes, `[N, C]`."""
+    return exact_embedding(model, features, propagation, layer=model.num_layers)
+
+
+def _next_hidden(layer: GCNLayer, features: FeatureSource, propagation: Propagation, H: Tensor | None) -> Tensor:
+    """`sigma((P H) W + b)`, or `sigma((P X) W + b)` for the first layer."""
+    if H is None:
+        return _by_chunks(features.num_nodes, layer, lambda a, b: layer.activate(layer.transform(features.span(a, b))))
+    Z = _aggregate_and_transform(layer, H, propagation)
+    return _by_chunks(Z.shape[0], layer, lambda a, b: layer.activate(Z[a:b]))
+
+
+def _aggregate_and_transform(layer: GCNLayer, H: Tensor, propagation: Propagation) -> Tensor:
+    """`(P H) W + b`; `P (H W) + b` where that propagates the narrower matrix."""
+    d_in, d_out = layer.weight.shape
+    if d_out <= d_in:
+        Z = propagation.product(H.matmul(layer.weight))
+        return Z if layer.bias is None else Z.add_(layer.bias)
+    return layer.transform(propagation.product(H))
+
+
+def _by_chunks(num_rows: int, layer: GCNLayer, compute: Callable[[int, int], Tensor]) -> Tensor:
+    """Rows `0..num_rows-1` of `layer`'s output, computed in bounded pieces into one matrix."""
+    out = torch.empty(num_rows, layer.weight.shape[1], dtype=layer.weight.dtype)
+    for first in range(0, num_rows, _ROWS_PER_CHUNK):
+        last = min(num_rows, first + _ROWS_PER_CHUNK)
+        out[first:last] = compute(first, last)
+    return out

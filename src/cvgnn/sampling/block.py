@@ -1,0 +1,61 @@
+"""The messages between sampler, estimator and model: what one training step works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from cvgnn.graph.rows import Rows
+
+
+@final
+@dataclass(frozen=True, eq=False, slots=True)
+class Block:
+    """One sampled layer: the rows `r^(k+1)` of `P^(k)` and of `P - P^(k)`.
+
+    Args:
+        sources: int64 `[s]`, node ids of `r^(k)`; the first `sampled.num_rows` are `r^(k+1)`, in the same order.
+        sampled: `P^`, `[|r^(k+1)|, s]`; columns are positions in `sources`.
+        transposed: `P^` transposed, `[s, |r^(k+1)|]`, for the backward pass.
+        remainder: `P - P^`, `[|r^(k+1)|, N]`; columns are node ids. None where no control variate was asked for.
+    """
+
+    sources: Tensor
+    sampled: Rows
+    transposed: Rows
+    remainder: Rows | None
+
+    @property
+    def targets(self) -> Tensor:
+        """int64, node ids of `r^(k+1)`."""
+        return self.sources[: self.sampled.num_rows]
+
+
+@final
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch:
+    """Everything that a training step draws at random, for step `step` of a run.
+
+    Args:
+        step: `t`, counted from 1.
+        ids: int64 `[B]`, the drawn training node ids `V_t`; repeats are possible in `replacement` mode.
+        place: int64 `[B]`, where each of `ids` stands in `r^(K)`; None where `ids` is `r^(K)`.
+        blocks: `blocks[k-1]` is layer `k`'s, `k = 1..K-1`; layer 0 is exact and has none.
+        inputs: int64, node ids of `r^(1)`, whose rows of `P X` the step reads.
+    """
+
+    step: int
+    ids: Tensor
+    place: Tensor | None
+    blocks: tuple[Block, ...]
+    inputs: Tensor
+
+    def block(self, k: int) -> Block:
+        """Layer `k`'s block, `1 <= k < K`."""
+        return self.blocks[k - 1]
+
+    def select(self, rows: Tensor) -> Tensor:
+        """Rows computed for `r^(K)`, one for each of `ids` (repeats repeated)."""
+        return rows if self.place is None else rows.index_select(0, self.place)

@@ -1,0 +1,101 @@
+"""The feature source: rows of `P X`, computed once, because layer 0 is exact (`Hbar^(0) = X`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol, final
+
+import torch
+from torch import Tensor
+
+from cvgnn.graph import Graph, Propagation, Rows, SparseFeatures, differentiable_sum
+from cvgnn.sampling import kernels
+
+
+class RightMultiplicable(Protocol):
+    """What layer 0 needs of its input: a product with a weight matrix. Tensors are of this kind."""
+
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`self other`."""
+        ...
+
+
+class FeatureSource(ABC):
+    """Rows of `P X` by node id."""
+
+    num_features: int
+    num_nodes: int
+
+    @abstractmethod
+    def rows(self, ids: Tensor) -> RightMultiplicable:
+        """`(P X)[ids]`, `[len(ids), F]`."""
+
+    @abstractmethod
+    def span(self, first: int, last: int) -> RightMultiplicable:
+        """`(P X)[first:last]`, `[last - first, F]`."""
+
+
+def propagate_features(graph: Graph, propagation: Propagation) -> FeatureSource:
+    """`P X` of a graph, dense or sparse as its features are."""
+    x = graph.x
+    if isinstance(x, SparseFeatures):
+        return SparseSource(propagation.product_sparse(x.to(propagation.dtype)))
+    return DenseSource(propagation.product(x.to(propagation.dtype)))
+
+
+@final
+class DenseSource(FeatureSource):
+    """A dense `P X`, `[N, F]`."""
+
+    def __init__(self, PX: Tensor) -> None:
+        self.PX = PX
+        self.num_nodes, self.num_features = PX.shape
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """See `FeatureSource.rows`."""
+        return self.PX.index_select(0, ids)
+
+    def span(self, first: int, last: int) -> Tensor:
+        """See `FeatureSource.span`."""
+        return self.PX[first:last]
+
+
+@final
+class SparseSource(FeatureSource):
+    """A sparse `P X`; its product with `W` is a weighted sum of rows of `W`, so nothing dense of width `F` exists."""
+
+    def __init__(self, PX: SparseFeatures) -> None:
+        self.PX = PX
+        self.num_nodes, self.num_features = PX.shape
+
+    def rows(self, ids: Tensor) -> SparseInput:
+        """See `FeatureSource.rows`."""
+        PX = self.PX
+        parts = kernels.gather_rows(ids.numpy(), PX.indptr.numpy(), PX.indices.numpy(), PX.values.numpy())
+        return SparseInput(Rows(*(torch.from_numpy(part) for part in parts)), self.num_features)
+
+    def span(self, first: int, last: int) -> SparseInput:
+        """See `FeatureSource.span`."""
+        PX = self.PX
+        a, b = int(PX.indptr[first]), int(PX.indptr[last])
+        offsets = (PX.indptr[first : last + 1] - a).to(torch.int32)
+        return SparseInput(Rows(offsets, PX.indices[a:b], PX.values[a:b]), self.num_features)
+
+
+@final
+class SparseInput:
+    """Some sparse rows of `P X`, multiplied by a weight matrix without being written out."""
+
+    def __init__(self, rows: Rows, num_columns: int) -> None:
+        self.sparse_rows = rows
+        self.num_columns = num_columns
+
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`(P X)[rows] W`, differentiable in `W`."""
+        rows = self.sparse_rows
+        assert rows.weight is not None
+        transposed = rows
+        if torch.is_grad_enabled() and other.requires_grad:
+            arrays = (rows.indptr.numpy(), rows.indices.numpy(), rows.weight.numpy())
+            transposed = Rows(*(torch.from_numpy(part) for part in kernels.transpose(*arrays, self.num_columns)))
+        return differentiable_sum(rows, transposed, other)

@@ -1,0 +1,84 @@
+"""Batches of training nodes. Positions in the training list never leave this file: what comes out are node ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, final, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cvgnn.errors import require, unknown_name
+from cvgnn.rng import Purpose, numpy_generator
+from cvgnn.sampling.block import Batch
+from cvgnn.sampling.neighbor import NeighborSampler
+
+BatchMode = Literal["shuffle", "replacement"]
+BATCH_MODES: tuple[str, ...] = get_args(BatchMode)
+
+
+@final
+class BatchLoader:
+    """Draws `V_t` from the training ids and the neighbors for it; a pure function of (seed, epoch, step).
+
+    Args:
+        train_ids: int64 `[n]`, distinct node ids, the set `V_L`.
+        sampler: draws receptive fields and `P^`.
+        batch_size: `|V_t|`.
+        mode: `"shuffle"`: epochs over a fresh permutation, the last batch may be smaller (the published experiments);
+            `"replacement"`: independent draws with replacement (Algorithm 1, line 4).
+        seed: of the run.
+    """
+
+    def __init__(
+        self,
+        train_ids: Tensor,
+        sampler: NeighborSampler,
+        *,
+        batch_size: int,
+        mode: BatchMode = "shuffle",
+        seed: int = 0,
+    ) -> None:
+        if mode not in BATCH_MODES:
+            raise unknown_name("batches", mode, BATCH_MODES)
+        require(batch_size >= 1, f"batch_size must be at least 1, not {batch_size}")
+        require(train_ids.numel() > 0, "the training split is empty; name at least one training node")
+        self.train_ids = train_ids
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.mode = mode
+        self.seed = seed
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that draw as many nodes as the training split has, rounded up."""
+        return -(-self.train_ids.numel() // self.batch_size)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of epoch `epoch`, counted from 1."""
+        first_step = (epoch - 1) * self.steps_per_epoch + 1
+        for offset, ids in enumerate(self.epoch_ids(epoch)):
+            yield self.batch(ids, first_step + offset)
+
+    def epoch_ids(self, epoch: int) -> Iterator[Tensor]:
+        """The node ids of each batch of an epoch, int64 `[B]`."""
+        n, size = self.train_ids.numel(), self.batch_size
+        rng = numpy_generator(self.seed, Purpose.BATCHES, epoch)
+        if self.mode == "shuffle":
+            order = rng.permutation(n)
+            for start in range(0, n, size):
+                yield self.train_ids[torch.from_numpy(order[start : start + size])]
+        else:
+            for position in rng.integers(0, n, size=(self.steps_per_epoch, size)):
+                yield self.train_ids[torch.from_numpy(position)]
+
+    def batch(self, ids: Tensor, step: int) -> Batch:
+        """The batch of the given node ids at a step, with its receptive fields."""
+        place = None
+        targets = ids
+        if self.mode == "replacement":
+            distinct, inverse = np.unique(ids.numpy(), return_inverse=True)
+            targets, place = torch.from_numpy(distinct), torch.from_numpy(inverse)
+        blocks = self.sampler.sample(targets, step)
+        return Batch(step=step, ids=ids, place=place, blocks=blocks, inputs=blocks[0].sources if blocks else targets)
