@@ -1,11 +1,12 @@
 """The graph convolutional network: one forward pass for every estimator.
 
-Legend: `Z^(k+1) = (aggregate of H^(k)) W^(k) [+ b]`, `H^(k+1) = sigma(Z^(k+1))` (eq. 5 and 6); in hidden layers `sigma` is
-[LayerNorm,] ReLU, then dropout on what is propagated; the last layer's `Z^(K)` are the logits.
+Legend: `Z^(k+1) = (aggregate of H^(k)) W^(k) [+ b]`, `H^(k+1) = sigma(Z^(k+1))` (eq. 5 and 6); in hidden layers
+`sigma` is [LayerNorm,] ReLU, then dropout on what is propagated; the last layer's `Z^(K)` are the logits.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Literal, final, get_args
 
@@ -101,7 +102,7 @@ class GCN(nn.Module):
         self.seed = seed
         self.layers = nn.ModuleList(
             GCNLayer(d_in, d_out, bias=bias, norm=norm == "layer" and k < num_layers - 1, dtype=dtype)
-            for k, (d_in, d_out) in enumerate(zip(widths[:-1], widths[1:], strict=True))
+            for k, (d_in, d_out) in enumerate(itertools.pairwise(widths))
         )
         self.reset_parameters()
 

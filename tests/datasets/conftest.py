@@ -1,0 +1,25 @@
+"""Where the real data sets are, for the tests that need them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder ../shared/data, seen from the repository's root."""
+    folder = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the real data sets are not here: no folder ../shared/data beside the repository")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def planetoid_folder(shared_data: Path) -> Path:
+    """The folder with the raw files ind.cora.*, ind.citeseer.* and ind.pubmed.*."""
+    folder = shared_data / "planetoid"
+    if not folder.is_dir():
+        pytest.skip("the raw Planetoid files are not here: no folder ../shared/data/planetoid")
+    return folder
