@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder ../shared/data, seen from the repository's root."""
-    folder = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("the real data sets are not here: no folder ../shared/data beside the repository")
     return folder

@@ -1,0 +1,7 @@
+"""`python -m cvgnn` is the `cvgnn` command."""
+
+import sys
+
+from cvgnn.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,99 @@
+"""What a person sees of a run: a live bar on a terminal, plain lines when piped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, final
+
+import rich.console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from cvgnn.config import TrainConfig
+from cvgnn.graph import Graph
+from cvgnn.training import EpochRecord
+
+
+def percent(share: float | None) -> str:
+    """An accuracy as people read it.
+
+    >>> percent(0.7105), percent(None)
+    ('71.05%', '-')
+    """
+    return "-" if share is None else f"{100 * share:.2f}%"
+
+
+def line(record: EpochRecord) -> str:
+    """An epoch in words."""
+    a = record.accuracies
+    text = f"loss {record.loss:.4f}"
+    if a is not None:
+        text += f"  train {percent(a.train)}  val {percent(a.val)}  test {percent(a.test)}"
+    return text
+
+
+@final
+class Console:
+    """A view on a run's records; it decides nothing and keeps nothing."""
+
+    def __init__(self, graph: Graph, config: TrainConfig) -> None:
+        self._console = rich.console.Console(highlight=False, soft_wrap=True)
+        self._graph = graph
+        self._config = config
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Console:
+        c = self._config
+        self._console.print(str(self._graph), markup=False)
+        self._console.print(
+            f"{c.layers} layers of width {c.hidden}, estimator {c.estimator}, {c.optimizer} ({c.form}'s form), "
+            f"lr {c.lr:g}, batches of {c.batch_size}, seed {c.seed}",
+            markup=False,
+        )
+        if self._console.is_terminal:
+            self._progress = Progress(
+                TextColumn("epoch"),
+                MofNCompleteColumn(),
+                BarColumn(bar_width=24),
+                TextColumn("{task.description}"),
+                TimeRemainingColumn(compact=True),
+                console=self._console,
+            )
+            self._task = self._progress.add_task("starting", total=c.epochs)
+            self._progress.start()
+        return self
+
+    def show(self, record: EpochRecord) -> None:
+        """One more epoch is done."""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=record.epoch, description=line(record))
+        else:
+            self._console.print(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}", markup=False)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def summary(self, result: dict[str, Any], out: Path | None) -> None:
+        """The result in a few lines, with what each number is."""
+        show = self._console.print
+        if result["best_epoch"] is not None:
+            show(
+                f"test accuracy {percent(result['test_accuracy'])} at the best validation epoch, "
+                f"{result['best_epoch']} (validation {percent(result['val_accuracy'])})"
+            )
+        show(
+            f"highest test accuracy of any epoch {percent(result['max_test_accuracy'])} (chosen by test: the paper's way)"
+        )
+        if result["output"] != "best":
+            at = "" if result["output_iteration"] is None else f" (iterate {result['output_iteration']})"
+            show(
+                f"test accuracy of the returned weights, {result['output']}{at}: {percent(result['output_test_accuracy'])}"
+            )
+        show(
+            f"{result['iterations']} iterations: {result['train_seconds']:.2f} s training, "
+            f"{result['eval_seconds']:.2f} s evaluation, peak memory {result['peak_rss_bytes'] / 2**20:.0f} MiB"
+        )
+        if out is not None:
+            show(f"written to {out}", markup=False)

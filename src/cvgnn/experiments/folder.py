@@ -1,0 +1,48 @@
+"""The folder a run leaves: config.json, metrics.jsonl, result.json and weights.safetensors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, final
+
+from safetensors.torch import save_file
+from torch import nn
+
+from cvgnn.errors import CvgnnError
+
+
+@final
+class RunFolder:
+    """A new folder for one run's files. A folder that holds anything is refused, so no earlier run is overwritten.
+
+    Args:
+        path: made with its parents if it does not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            occupied = any(path.iterdir())
+        except OSError as error:
+            raise CvgnnError(f"cannot use {path} as output folder: {error.strerror}; choose another --out") from None
+        if occupied:
+            raise CvgnnError(f"output folder {path} is not empty; choose another --out, or empty it first")
+
+    @property
+    def metrics(self) -> Path:
+        """Where the line of each epoch goes."""
+        return self.path / "metrics.jsonl"
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Write config.json: everything needed to repeat the run."""
+        self._write_json("config.json", config)
+
+    def write_result(self, result: dict[str, Any], model: nn.Module) -> None:
+        """Write weights.safetensors, then result.json: a folder with a result is complete."""
+        save_file({name: t.contiguous() for name, t in model.state_dict().items()}, self.path / "weights.safetensors")
+        self._write_json("result.json", result)
+
+    def _write_json(self, name: str, value: dict[str, Any]) -> None:
+        (self.path / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

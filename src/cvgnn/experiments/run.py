@@ -1,0 +1,233 @@
+"""The composition root: from a graph and a config to a trained model, the whole data flow on one page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from cvgnn._version import __version__
+from cvgnn.config import TrainConfig, make_config
+from cvgnn.errors import CvgnnError, require
+from cvgnn.estimator import ControlVariate, Estimator, SampledSum
+from cvgnn.graph import Graph, Propagation
+from cvgnn.model import GCN, exact_embedding, exact_hidden, exact_logits
+from cvgnn.optim import make_optimizer
+from cvgnn.sampling import BatchLoader, FeatureSource, NeighborSampler, propagate_features
+from cvgnn.training import EpochRecord, Evaluator, Trainer
+
+OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Run:
+    """A finished run: the trained model, what it was trained on, and what was measured.
+
+    Args:
+        graph, config: what was asked for.
+        model: the network with the weights of the chosen output.
+        features, propagation: rows of `P X`, and `P`.
+        records: one for each epoch.
+        result: the summary, as `result.json` holds it.
+    """
+
+    graph: Graph
+    config: TrainConfig
+    model: GCN
+    features: FeatureSource
+    propagation: Propagation
+    records: list[EpochRecord]
+    result: dict[str, Any]
+
+    def predict(self, ids: Tensor | list[int] | None = None) -> Tensor:
+        """int64: the class of each of `ids` (of all nodes if not given), by exact inference."""
+        return self._pick(exact_logits(self.model, self.features, self.propagation), ids).argmax(dim=1)
+
+    def predict_proba(self, ids: Tensor | list[int] | None = None) -> Tensor:
+        """`[n, C]`: class probabilities of `ids` (of all nodes if not given)."""
+        return self._pick(exact_logits(self.model, self.features, self.propagation), ids).softmax(dim=1)
+
+    def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
+        """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
+        return self._pick(exact_embedding(self.model, self.features, self.propagation, layer=layer), ids)
+
+    def _pick(self, rows: Tensor, ids: Tensor | list[int] | None) -> Tensor:
+        if ids is None:
+            return rows
+        index = torch.as_tensor(ids, dtype=torch.int64)
+        n = self.graph.num_nodes
+        bad = index[(index < 0) | (index >= n)].tolist()
+        require(not bad, f"node {bad[0] if bad else ''} does not exist; ids must lie in 0..{n - 1}")
+        return rows[index]
+
+
+def fit(
+    graph: Graph,
+    *,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+    make_optimizer: OptimizerFactory | None = None,
+    **options: Any,
+) -> Run:
+    """Train a GCN on a graph in one call.
+
+    Args:
+        graph: what to train on.
+        on_epoch: called with each epoch's record.
+        make_optimizer: gets the parameters and returns any `torch.optim.Optimizer`; overrides `optimizer=...`.
+        options: fields of `cvgnn.TrainConfig`, such as `epochs=50, optimizer="amsgrad", num_neighbors=5`.
+    """
+    return train(graph, make_config(**options), on_epoch=on_epoch, optimizer_factory=make_optimizer)
+
+
+def train(
+    graph: Graph,
+    config: TrainConfig,
+    *,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+    optimizer_factory: OptimizerFactory | None = None,
+) -> Run:
+    """Train a GCN as `config` says. See `fit`."""
+    if config.output == "best" and graph.val_ids.numel() == 0:
+        raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
+    with thread_count(config.threads):
+        propagation = Propagation(graph, normalization=config.normalization)
+        features = propagate_features(graph, propagation)
+        model = build_model(graph, config, dtype=propagation.dtype)
+        estimator = build_estimator(model, features, propagation, config)
+        sampler = NeighborSampler(
+            propagation,
+            num_neighbors=-1 if config.estimator == "exact" else config.fan_out,
+            num_layers=config.layers,
+            scheme=config.scheme,
+            control=config.estimator == "cv",
+            seed=config.seed,
+        )
+        loader = BatchLoader(
+            graph.train_ids, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed
+        )
+        trainer = Trainer(
+            model=model,
+            estimator=estimator,
+            loader=loader,
+            optimizer=optimizer_factory(model.parameters()) if optimizer_factory else build_optimizer(model, config),
+            labels=graph.y,
+            evaluator=Evaluator(graph, features, propagation),
+            seed=config.seed,
+            keep_tau=config.output == "tau",
+        )
+        records = []
+        for record in trainer.epochs(config.epochs, eval_every=config.eval_every):
+            records.append(record)
+            if on_epoch is not None:
+                on_epoch(record)
+        model.load_state_dict(trainer.output(config.output))
+        model.eval()
+        result = summarize(graph, config, records, trainer)
+    return Run(
+        graph=graph,
+        config=config,
+        model=model,
+        features=features,
+        propagation=propagation,
+        records=records,
+        result=result,
+    )
+
+
+def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype) -> GCN:
+    """The network at `W_1`."""
+    return GCN(
+        in_channels=graph.num_features,
+        hidden_channels=config.hidden,
+        out_channels=graph.num_classes,
+        num_layers=config.layers,
+        norm=config.norm,
+        bias=config.bias,
+        dropout=config.dropout,
+        seed=config.seed,
+        dtype=dtype,
+    )
+
+
+def build_estimator(model: GCN, features: FeatureSource, propagation: Propagation, config: TrainConfig) -> Estimator:
+    """The estimator, its histories initialised at `W_1`."""
+    if config.estimator != "cv":
+        return SampledSum(features)
+    storage = torch.bfloat16 if config.history_dtype == "bfloat16" else propagation.dtype
+    estimator = ControlVariate(features, model.hidden_widths, dtype=propagation.dtype, storage=storage)
+    estimator.initialize(exact_hidden(model, features, propagation))
+    return estimator
+
+
+def build_optimizer(model: GCN, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimizer over the model's parameters."""
+    return make_optimizer(
+        config.optimizer,
+        model.parameters(),
+        form=config.form,
+        lr=config.lr,
+        beta1=config.beta1,
+        beta2=config.beta2,
+        nu_min=config.nu_min,
+        weight_decay=config.weight_decay,
+    )
+
+
+def summarize(graph: Graph, config: TrainConfig, records: list[EpochRecord], trainer: Trainer) -> dict[str, Any]:
+    """The summary of a run. `test_accuracy` is the one at the best validation epoch; `max_test_accuracy` is the paper's
+    protocol, a choice by test accuracy."""
+    evaluated = [(r.epoch, r.accuracies) for r in records if r.accuracies is not None]
+    at_best = next((a for epoch, a in evaluated if epoch == trainer.best.epoch), None)
+    tests = [a.test for _, a in evaluated if a.test is not None]
+    assert trainer.evaluator is not None
+    output = trainer.evaluator(trainer.model)  # the chosen output's weights are loaded by now
+    return {
+        "version": __version__,
+        "dataset": graph.name,
+        "estimator": config.estimator,
+        "scheme": config.scheme,
+        "optimizer": config.optimizer,
+        "form": config.form,
+        "seed": config.seed,
+        "epochs": len(records),
+        "iterations": trainer.iterations,
+        "best_epoch": trainer.best.epoch,
+        "val_accuracy": None if at_best is None else at_best.val,
+        "test_accuracy": None if at_best is None else at_best.test,
+        "max_test_accuracy": max(tests, default=None),
+        "output": config.output,
+        "output_iteration": trainer.tau.tau if trainer.tau is not None else None,
+        "output_train_accuracy": output.train,
+        "output_val_accuracy": output.val,
+        "output_test_accuracy": output.test,
+        "train_seconds": round(sum(r.train_seconds for r in records), 6),
+        "eval_seconds": round(sum(r.eval_seconds for r in records), 6),
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
+
+
+@contextmanager
+def thread_count(threads: int | None) -> Iterator[None]:
+    """Run torch with that many threads, then with as many as before; None leaves it alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def peak_rss_bytes() -> int:
+    """The largest resident memory of this process so far; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

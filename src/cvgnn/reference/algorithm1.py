@@ -1,0 +1,127 @@
+"""Algorithm 1 of the paper, line by line.
+
+Legend (the paper's letters):
+    A, P        adjacency matrix, normalized adjacency matrix [N, N]
+    X, y        features [N, d_0], labels [N]
+    W_t, G_t    parameters of iteration t, gradient of the batch loss; lists in the order of `params`
+    H^(k)       representations of this step's forward pass; Hbar^(k) their histories [N, d_k]
+    P^(k)       sampled propagation matrix of layer k [N, N], rows r^(k+1) filled
+    D^(k)       fan-out of layer k, k = 1..K-1 (layer 0 is exact)
+    r^(k)       receptive field at layer k
+
+Leaving the paper: line 2 initialises the histories with sigma (the paper leaves it out), at W_1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cvgnn.errors import CvgnnError, require, unknown_name
+from cvgnn.reference.gcn import ESTIMATORS, Ids, Masks, cv_forward_backward, exact_forward
+from cvgnn.reference.propagation import Array, dense_P, neighbor_lists
+from cvgnn.reference.sampling import P_hat
+
+LayerDraws = Callable[[int, int], Sequence[int]] | Mapping[int, Mapping[int, Sequence[int]]]
+
+
+class Optimizer(Protocol):
+    """Anything that turns W_t and G_t into W_{t+1}, with its own M_t and V_t."""
+
+    def step(self, W: list[Array], G: list[Array]) -> list[Array]:
+        """W_{t+1} from W_t and G_t, in the same order."""
+
+
+class ReferenceTrainer:
+    """Algorithm 1, densely: histories from one exact forward pass, then `step` as often as wanted.
+
+    Args:
+        A: Adjacency matrix [N, N].
+        X: Features [N, d_0].
+        y: Labels [N].
+        params: W_1 by name, in the order the optimizer sees; copied.
+        K: Number of layers.
+        fan_outs: D^(k) at index k, k = 1..K-1; index 0 is not read (None). -1 takes all neighbors.
+        scheme: How neighbors are drawn, one of `sampling.SCHEMES`.
+        estimator: "cv", "ns" or "exact" ("exact" reads neither fan_outs nor draws).
+        normalization: "symmetric" or "random-walk".
+        optimizer: Object with `step(W, G) -> W`.
+
+    After each step: `params` is W_{t+1}; `Hbar` the updated histories by k = 1..K-1; `loss`, `grads`, `H` and
+    `fields` ([r^(0), ..., r^(K)]) are those of this step, at W_t. Histories are kept for every estimator,
+    though only "cv" reads them.
+    """
+
+    def __init__(
+        self,
+        A: npt.ArrayLike,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        params: Mapping[str, Array],
+        *,
+        K: int,
+        fan_outs: Sequence[int | None],
+        scheme: str = "without-replacement",
+        estimator: str = "cv",
+        normalization: str = "symmetric",
+        optimizer: Optimizer,
+    ) -> None:
+        if estimator not in ESTIMATORS:
+            raise unknown_name("estimator", estimator, ESTIMATORS)
+        require(len(fan_outs) == K, f"fan_outs must have {K} entries (index 0 unused), not {len(fan_outs)}")
+        self.K, self.fan_outs, self.scheme, self.estimator = K, list(fan_outs), scheme, estimator
+        self.P = dense_P(A, normalization)
+        self.neighbors = neighbor_lists(A)
+        self.X = np.array(X, dtype=np.float64)
+        self.y = np.array(y)
+        self.params = {name: np.array(W, dtype=np.float64) for name, W in params.items()}
+        self.optimizer = optimizer
+        # Line 2.
+        H, _ = exact_forward(self.params, self.P, self.X, K)
+        self.Hbar = {k: H[k].copy() for k in range(1, K)}
+        self.loss = float("nan")
+        self.grads: dict[str, Array] = {}
+        self.H: list[Array] = []
+        self.fields: list[Ids] = []
+
+    def sample(self, batch: Sequence[int], draws: LayerDraws) -> dict[int, Array]:
+        """Line 5: P^(k) for k = K-1..1, each with the rows r^(k+1) that the layer above reached."""
+        P_hats: dict[int, Array] = {}
+        r = np.unique(np.asarray(batch, dtype=np.int64))
+        for k in range(self.K - 1, 0, -1):
+            D = self.fan_outs[k]
+            if D is None:
+                raise CvgnnError(f"fan_outs[{k}] is None; give D^({k}), or -1 for all neighbors")
+
+            def draws_of(v: int, k: int = k) -> Sequence[int]:
+                return draws(k, v) if callable(draws) else draws[k][v]
+
+            P_hats[k] = P_hat(self.P, self.neighbors, r.tolist(), self.scheme, D, draws_of)
+            r = np.union1d(r, np.flatnonzero(P_hats[k][r].any(axis=0)))
+        return P_hats
+
+    def step(self, batch: Sequence[int], draws: LayerDraws, masks: Masks | None = None) -> None:
+        """Lines 4 to 18: one iteration.
+
+        Args:
+            batch: Node ids, repeats allowed.
+            draws: draws[k][v] or draws(k, v), the raw draws of node v at layer k = 1..K-1; asked only for v in
+                r^(k+1) that consume draws.
+            masks: Dropout masks by k = 1..K-1, [N, d_k], already scaled.
+        """
+        # Lines 4 and 5: neighbor sampling.
+        P_hats = {} if self.estimator == "exact" else self.sample(batch, draws)
+        # Lines 6 to 11: forward, loss, gradient G_t at W_t.
+        self.loss, self.grads, self.H, self.fields = cv_forward_backward(
+            self.params, self.P, P_hats, self.Hbar, self.X, self.y, batch, masks, self.estimator
+        )
+        # Line 12: W_{t+1}.
+        W = self.optimizer.step(list(self.params.values()), list(self.grads.values()))
+        self.params = dict(zip(self.params, W, strict=True))
+        # Lines 13 to 18: histories, with the H of this step's forward pass. Hbar^(0) = X always.
+        for k in range(1, self.K):
+            for v in self.fields[k]:
+                self.Hbar[k][v] = self.H[k][v]
