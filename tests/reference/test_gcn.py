@@ -18,7 +18,7 @@ from cvgnn.reference import (
 from cvgnn.reference.gcn import num_layers
 from cvgnn.reference.propagation import Array
 
-from .graphs import GRAPHS, PATH, WEIGHTED, all_draws, random_draws, random_params
+from tests.tiny import GRAPHS, PATH, WEIGHTED, all_draws, random_draws, random_params
 
 # The difference quotient rounds by about eps loss / h: 4e-9 at a loss of 20 and h = 1e-6 (measured, and it grows as
 # 1/h); a larger h meets the kinks of ReLU.

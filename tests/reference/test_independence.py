@@ -24,8 +24,3 @@ def test_imports(file: Path) -> None:
             names = [node.module or ""]
         for name in names:
             assert any(name == allowed or name.startswith(allowed + ".") for allowed in ALLOWED), name
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_files_stay_small(file: Path) -> None:
-    assert len(file.read_text().splitlines()) < 200

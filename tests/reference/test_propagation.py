@@ -6,7 +6,7 @@ import pytest
 from cvgnn.errors import CvgnnError
 from cvgnn.reference import dense_P, neighbor_lists
 
-from .graphs import DIRECTED_WITH_LOOPS, GRAPHS, WITH_ISOLATED
+from tests.tiny import DIRECTED_WITH_LOOPS, GRAPHS, WITH_ISOLATED
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -19,7 +19,7 @@ from cvgnn.reference import (
 )
 from cvgnn.reference.propagation import Array
 
-from .graphs import GRAPHS, WEIGHTED, all_draws
+from tests.tiny import GRAPHS, WEIGHTED, all_draws
 
 UNBIASED = ("without-replacement", "with-replacement")
 NORMALIZATIONS = ("symmetric", "random-walk")

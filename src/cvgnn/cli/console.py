@@ -83,14 +83,12 @@ class Console:
                 f"test accuracy {percent(result['test_accuracy'])} at the best validation epoch, "
                 f"{result['best_epoch']} (validation {percent(result['val_accuracy'])})"
             )
-        show(
-            f"highest test accuracy of any epoch {percent(result['max_test_accuracy'])} (chosen by test: the paper's way)"
-        )
+        highest = percent(result["max_test_accuracy"])
+        show(f"highest test accuracy of any epoch {highest} (chosen by test accuracy: the paper's protocol)")
         if result["output"] != "best":
             at = "" if result["output_iteration"] is None else f" (iterate {result['output_iteration']})"
-            show(
-                f"test accuracy of the returned weights, {result['output']}{at}: {percent(result['output_test_accuracy'])}"
-            )
+            returned = percent(result["output_test_accuracy"])
+            show(f"test accuracy of the returned weights, {result['output']}{at}: {returned}")
         show(
             f"{result['iterations']} iterations: {result['train_seconds']:.2f} s training, "
             f"{result['eval_seconds']:.2f} s evaluation, peak memory {result['peak_rss_bytes'] / 2**20:.0f} MiB"

@@ -47,11 +47,12 @@ def train_command(words: Sequence[str]) -> int:
     from cvgnn.cli.console import Console
     from cvgnn.datasets import load
     from cvgnn.experiments.folder import RunFolder
-    from cvgnn.experiments.run import train
+    from cvgnn.experiments.run import check, train
     from cvgnn.training import EpochRecord, Recorder
 
     config = command.config
     graph = load(command.dataset, command.root)
+    check(graph, config)
     folder = None if command.out is None else RunFolder(command.out)
     if folder is not None:
         root = None if command.root is None else str(command.root)

@@ -17,7 +17,7 @@ from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Graph, Propagation
 from cvgnn.model import GCN, exact_embedding, exact_hidden, exact_logits
-from cvgnn.optim import make_optimizer
+from cvgnn.optim import check_options, make_optimizer
 from cvgnn.sampling import BatchLoader, FeatureSource, NeighborSampler, propagate_features
 from cvgnn.training import EpochRecord, Evaluator, Trainer
 
@@ -93,8 +93,7 @@ def train(
     optimizer_factory: OptimizerFactory | None = None,
 ) -> Run:
     """Train a GCN as `config` says. See `fit`."""
-    if config.output == "best" and graph.val_ids.numel() == 0:
-        raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
+    check(graph, config)
     with thread_count(config.threads):
         propagation = Propagation(graph, normalization=config.normalization)
         features = propagate_features(graph, propagation)
@@ -140,6 +139,13 @@ def train(
     )
 
 
+def check(graph: Graph, config: TrainConfig) -> None:
+    """Refuse, before any work, what the graph and the config cannot do together."""
+    check_options(config.optimizer, **_optimizer_options(config))
+    if config.output == "best" and graph.val_ids.numel() == 0:
+        raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
+
+
 def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype) -> GCN:
     """The network at `W_1`."""
     return GCN(
@@ -167,16 +173,11 @@ def build_estimator(model: GCN, features: FeatureSource, propagation: Propagatio
 
 def build_optimizer(model: GCN, config: TrainConfig) -> torch.optim.Optimizer:
     """The optimizer over the model's parameters."""
-    return make_optimizer(
-        config.optimizer,
-        model.parameters(),
-        form=config.form,
-        lr=config.lr,
-        beta1=config.beta1,
-        beta2=config.beta2,
-        nu_min=config.nu_min,
-        weight_decay=config.weight_decay,
-    )
+    return make_optimizer(config.optimizer, model.parameters(), **_optimizer_options(config))
+
+
+def _optimizer_options(config: TrainConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in ("form", "lr", "beta1", "beta2", "nu_min", "weight_decay")}
 
 
 def summarize(graph: Graph, config: TrainConfig, records: list[EpochRecord], trainer: Trainer) -> dict[str, Any]:

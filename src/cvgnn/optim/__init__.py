@@ -4,6 +4,7 @@ from cvgnn.optim.adam_type import AdamType as AdamType
 from cvgnn.optim.reference import ReferenceOptimizer as ReferenceOptimizer
 from cvgnn.optim.registry import FORMS as FORMS
 from cvgnn.optim.registry import OPTIMIZERS as OPTIMIZERS
+from cvgnn.optim.registry import check_options as check_options
 from cvgnn.optim.registry import make_optimizer as make_optimizer
 from cvgnn.optim.second_moment import ExponentialAverage as ExponentialAverage
 from cvgnn.optim.second_moment import Mean as Mean

@@ -122,6 +122,22 @@ def make_optimizer(
     >>> make_optimizer("adam", [torch.zeros(3, requires_grad=True)], form="paper", lr=0.01).defaults
     {'lr': 0.01, 'beta1': 0.9, 'nu_min': 1e-08, 'weight_decay': 0.0}
     """
+    options = {"beta1": beta1, "beta2": beta2, "nu_min": nu_min}
+    numbers = check_options(name, form=form, lr=lr, weight_decay=weight_decay, **options)
+    return _RECIPES[form][name].build(params, numbers)
+
+
+def check_options(
+    name: str,
+    *,
+    form: str,
+    lr: float,
+    beta1: float | None,
+    beta2: float | None,
+    nu_min: float | None,
+    weight_decay: float,
+) -> _Numbers:
+    """Refuse what `make_optimizer` would refuse, before anything else is computed; see there."""
     if form not in FORMS:
         raise unknown_name("form", form, FORMS)
     if name not in OPTIMIZERS:
@@ -146,7 +162,7 @@ def make_optimizer(
     check_beta("beta2", used["beta2"])
     if "nu_min" in recipe.defaults:
         {"paper": check_nu_min, "torch": check_eps}[form](used["nu_min"])
-    return recipe.build(params, _Numbers(lr=float(lr), weight_decay=float(weight_decay), **used))
+    return _Numbers(lr=float(lr), weight_decay=float(weight_decay), **used)
 
 
 def _users(argument: str) -> str:

@@ -127,6 +127,12 @@ class Mean(SecondMoment):
     """`V_t = 1/t sum_{i<=t} G_i^2`, the mean and not the sum: AdaGrad (Table 1); the root is of `V_t + nu_min^2`.
 
     `t` counts a parameter's own gradients, so that a step in which it has none does not dilute its mean.
+
+    >>> rule, states = Mean(), [{"V": torch.zeros(1), "t": 0}]
+    >>> _ = rule.inverse_root(states, [torch.tensor([1.0])], nu_min=1e-8)
+    >>> _ = rule.inverse_root(states, [torch.tensor([3.0])], nu_min=1e-8)
+    >>> states
+    [{'V': tensor([5.]), 't': 2}]
     """
 
     names = ("V", "t")
@@ -149,6 +155,7 @@ class Mean(SecondMoment):
 
 def _average(V: Tensors, G: Tensors, beta2: float) -> None:
     """`V = beta2 V + (1 - beta2) G^2` in place."""
+    # Not mul_ and addcmul_: torch's mul_ by a number wraps that number anew for every tensor, lerp_ does not.
     torch._foreach_lerp_(V, torch._foreach_mul(G, G), 1 - beta2)
 
 
