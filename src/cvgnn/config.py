@@ -7,10 +7,11 @@ and a test holds them equal to those of the parts.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, final, get_args, get_type_hints
 
-from cvgnn.errors import CvgnnError, require, unknown_name
+from cvgnn.errors import require, unknown_name
 
 
 @final
@@ -22,16 +23,13 @@ class TrainConfig:
     """
 
     estimator: Literal["cv", "ns", "exact"] = "cv"
-    """How neighbors are aggregated: cv = sampling with the control variate over historical embeddings (the method),
-    ns = neighbor sampling alone, exact = all neighbors."""
+    """How neighbors are aggregated: cv = sampling with the control variate, ns = sampling alone, exact = all."""
 
     scheme: Literal["without-replacement", "with-replacement", "paper", "released"] = "without-replacement"
-    """How neighbors are drawn. The first two are unbiased; paper and released reproduce the paper's footnote and the
-    published code, which are not."""
+    """How neighbors are drawn. The first two are unbiased, the paper's footnote and the released code are not."""
 
     num_neighbors: tuple[int, ...] = (2,)
-    """Fan-out: neighbors drawn for a node, -1 for all. One number, or one per hop (layers - 1 of them), the hop next
-    to the batch first. Layer 0 is exact and draws nothing."""
+    """Neighbors drawn for a node, -1 for all: one number, or layers - 1 of them, the batch's own hop first."""
 
     optimizer: Literal["sgd", "heavy-ball", "adam", "amsgrad", "adagrad"] = "adam"
     """The rule that turns gradients into steps."""
@@ -79,7 +77,7 @@ class TrainConfig:
     """Share of hidden entries dropped in training."""
 
     normalization: Literal["symmetric", "random-walk"] = "symmetric"
-    """Of the propagation matrix P."""
+    """How the propagation matrix P is normalised."""
 
     history_dtype: Literal["float32", "bfloat16"] = "float32"
     """How histories are stored; bfloat16 halves their memory."""
@@ -91,7 +89,7 @@ class TrainConfig:
     """Evaluate after every n-th epoch, and after the last."""
 
     seed: int = 0
-    """Of weights, batches, neighbor draws and dropout."""
+    """Seed of weights, batches, neighbor draws and dropout."""
 
     threads: int | None = None
     """Threads for torch; torch's own choice if not given."""
@@ -106,30 +104,30 @@ class TrainConfig:
         if self.threads is not None:
             _require_integer("threads", self.threads, at_least=1)
         _require_integer("seed", self.seed, at_least=0)
-        require(len(self.num_neighbors) > 0, "num_neighbors is empty; give one number, or layers - 1 of them")
-        for fan_out in self.num_neighbors:
-            require(
-                isinstance(fan_out, int) and (fan_out == -1 or fan_out >= 1),
-                f"num_neighbors must be at least 1, or -1 for all neighbors; it is {fan_out}",
-            )
-        hops = self.layers - 1
-        require(
-            len(self.num_neighbors) in (1, hops),
-            f"num_neighbors has {len(self.num_neighbors)} entries, but {self.layers} layers sample at {hops} hops "
-            f"(layer 0 is exact): give {f'{hops} entries or ' if hops > 1 else ''}one number",
-        )
-        require(_is_finite(self.lr) and self.lr > 0, f"lr must be a positive number, not {self.lr}")
-        require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), not {self.dropout}")
-        require(
-            _is_finite(self.weight_decay) and self.weight_decay >= 0,
-            f"weight_decay must be zero or positive, not {self.weight_decay}",
-        )
+        require(isinstance(self.bias, bool), f"bias must be True or False, not {self.bias!r}")
+        self._check_fan_out()
+        _require_number("lr", self.lr, "a number above 0", above=0.0)
+        _require_number("weight_decay", self.weight_decay, "zero or a positive number", at_least=0.0)
+        _require_number("dropout", self.dropout, "a number in [0, 1)", at_least=0.0, below=1.0)
         for name in ("beta1", "beta2"):
-            beta = getattr(self, name)
-            require(beta is None or 0 <= beta < 1, f"{name} must lie in [0, 1), not {beta}")
+            if getattr(self, name) is not None:
+                _require_number(name, getattr(self, name), "a number in [0, 1)", at_least=0.0, below=1.0)
+        if self.nu_min is not None:
+            _require_number("nu_min", self.nu_min, "a number above 0", above=0.0)
+
+    def _check_fan_out(self) -> None:
+        given, hops = self.num_neighbors, self.layers - 1
+        require(isinstance(given, tuple), f"num_neighbors must be a tuple of whole numbers, not {given!r}")
+        require(len(given) > 0, "num_neighbors is empty, (); give one number, or layers - 1 of them")
+        for fan_out in given:
+            require(
+                _is_integer(fan_out) and (fan_out == -1 or fan_out >= 1),
+                f"num_neighbors must be whole numbers of at least 1, or -1 for all neighbors, not {fan_out!r}",
+            )
         require(
-            self.nu_min is None or (_is_finite(self.nu_min) and self.nu_min > 0),
-            f"nu_min must be a positive number, not {self.nu_min}",
+            len(given) in (1, hops),
+            f"num_neighbors has {len(given)} entries, {given}, but {self.layers} layers sample at {hops} hops "
+            f"(layer 0 is exact): give {f'{hops} entries or ' if hops > 1 else ''}one number",
         )
 
     @property
@@ -156,14 +154,30 @@ def make_config(**options: Any) -> TrainConfig:
             raise unknown_name("option", name, known)
     if "num_neighbors" in options:
         given = options["num_neighbors"]
-        options["num_neighbors"] = (given,) if isinstance(given, int) else tuple(given)
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        options["num_neighbors"] = tuple(given) if several else (given,)
     return TrainConfig(**options)
 
 
-def _require_integer(name: str, value: object, *, at_least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise CvgnnError(f"{name} must be a whole number of at least {at_least}, not {value!r}")
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_finite(value: float) -> bool:
-    return math.isfinite(value)
+def _require_integer(name: str, value: Any, *, at_least: int) -> None:
+    require(
+        _is_integer(value) and value >= at_least,
+        f"{name} must be a whole number of at least {at_least}, not {value!r}",
+    )
+
+
+def _require_number(
+    name: str,
+    value: Any,
+    rule: str,
+    *,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    require(number and value >= at_least and above < value < below, f"{name} must be {rule}, not {value!r}")

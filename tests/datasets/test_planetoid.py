@@ -4,8 +4,6 @@ import hashlib
 import os
 import pickle
 import pickletools
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path

@@ -21,6 +21,7 @@ from .variants import (
     HAND,
     HAND_GRADIENTS,
     HAND_NUMBERS,
+    STATE_NAMES,
     USES,
     VARIANTS,
     arrays,
@@ -29,17 +30,6 @@ from .variants import (
     set_gradients,
     used,
 )
-
-STATE_NAMES = {  # the fast optimizer's names for M and V
-    ("heavy-ball", "paper"): ("M", None),
-    ("adam", "paper"): ("M", "V"),
-    ("amsgrad", "paper"): ("M", "V"),
-    ("adagrad", "paper"): ("M", "V"),
-    ("heavy-ball", "torch"): ("momentum_buffer", None),
-    ("adam", "torch"): ("exp_avg", "exp_avg_sq"),
-    ("amsgrad", "torch"): ("exp_avg", "max_exp_avg_sq"),
-    ("adagrad", "torch"): (None, "sum"),
-}
 
 
 def test_names() -> None:

@@ -47,6 +47,18 @@ HAND_NUMBERS = {"beta1": 0.5, "beta2": 0.75, "nu_min": 1e-16}
 HAND_GRADIENTS = ([2.0, 2.0], [2.75, 0.0])
 
 
+STATE_NAMES = {  # the fast optimizer's names for M and V
+    ("heavy-ball", "paper"): ("M", None),
+    ("adam", "paper"): ("M", "V"),
+    ("amsgrad", "paper"): ("M", "V"),
+    ("adagrad", "paper"): ("M", "V"),
+    ("heavy-ball", "torch"): ("momentum_buffer", None),
+    ("adam", "torch"): ("exp_avg", "exp_avg_sq"),
+    ("amsgrad", "torch"): ("exp_avg", "max_exp_avg_sq"),
+    ("adagrad", "torch"): (None, "sum"),
+}
+
+
 def used(name: str, form: str, **numbers: float) -> dict[str, float]:
     """Those of the numbers that the variant has a use for."""
     return {key: value for key, value in numbers.items() if key in USES[name, form]}

@@ -5,7 +5,6 @@ import pytest
 
 from cvgnn.errors import CvgnnError
 from cvgnn.reference import dense_P, neighbor_lists
-
 from tests.tiny import DIRECTED_WITH_LOOPS, GRAPHS, WITH_ISOLATED
 
 

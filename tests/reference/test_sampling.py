@@ -18,7 +18,6 @@ from cvgnn.reference import (
     positions,
 )
 from cvgnn.reference.propagation import Array
-
 from tests.tiny import GRAPHS, WEIGHTED, all_draws
 
 UNBIASED = ("without-replacement", "with-replacement")

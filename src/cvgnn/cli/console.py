@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, final
@@ -11,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from cvgnn.config import TrainConfig
 from cvgnn.graph import Graph
-from cvgnn.training import EpochRecord
+from cvgnn.training import Accuracies, EpochRecord
 
 
 def percent(share: float | None) -> str:
@@ -34,13 +36,15 @@ def line(record: EpochRecord) -> str:
 
 @final
 class Console:
-    """A view on a run's records; it decides nothing and keeps nothing."""
+    """A view on a run's records; it decides nothing."""
 
     def __init__(self, graph: Graph, config: TrainConfig) -> None:
-        self._console = rich.console.Console(highlight=False, soft_wrap=True)
+        # A terminal or not is all that counts: FORCE_COLOR, which CI systems set, must not draw bars into a log.
+        self._console = rich.console.Console(highlight=False, soft_wrap=True, force_terminal=sys.stdout.isatty())
         self._graph = graph
         self._config = config
         self._progress: Progress | None = None
+        self._accuracies: Accuracies | None = None  # the last measured: the bar shows them until the next
         self._task = TaskID(0)
 
     def __enter__(self) -> Console:
@@ -51,7 +55,7 @@ class Console:
             f"lr {c.lr:g}, batches of {c.batch_size}, seed {c.seed}",
             markup=False,
         )
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._progress = Progress(
                 TextColumn("epoch"),
                 MofNCompleteColumn(),
@@ -67,7 +71,10 @@ class Console:
     def show(self, record: EpochRecord) -> None:
         """One more epoch is done."""
         if self._progress is not None:
-            self._progress.update(self._task, completed=record.epoch, description=line(record))
+            self._accuracies = record.accuracies or self._accuracies
+            text = line(replace(record, accuracies=self._accuracies))
+            room = self._console.width - 2 * len(str(self._config.epochs)) - 20  # beside the count and a small bar
+            self._progress.update(self._task, completed=record.epoch, description=text[: max(0, room)])
         else:
             self._console.print(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}", markup=False)
 

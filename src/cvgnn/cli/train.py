@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 
+from cvgnn.cli.options import option_rules
 from cvgnn.config import TrainConfig
 
 
@@ -17,8 +18,8 @@ from cvgnn.config import TrainConfig
 class TrainCommand:
     """Train a graph convolutional network on a data set and report its accuracy.
 
-    The defaults train the bundled CiteSeer graph in a few seconds. Every number printed at the end is in the folder
-    named by --out too: config.json, metrics.jsonl (a line an epoch), result.json and weights.safetensors.
+    The defaults train the bundled CiteSeer graph in a few seconds.
+    --out DIR keeps config.json, metrics.jsonl, result.json and weights.safetensors.
     """
 
     dataset: str = "citeseer"
@@ -28,9 +29,9 @@ class TrainCommand:
     """Folder with the data set's raw files; citeseer needs none."""
 
     out: Path | None = None
-    """Folder for config, metrics, result and weights; it must be new or empty. Nothing is written if not given."""
+    """Folder for the run's files, new or empty; nothing is written if not given."""
 
-    config: Annotated[TrainConfig, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=TrainConfig)
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=TrainConfig)
 
 
 def train_command(words: Sequence[str]) -> int:
@@ -39,7 +40,8 @@ def train_command(words: Sequence[str]) -> int:
         TrainCommand,
         args=list(words),
         prog="cvgnn train",
-        config=(tyro.conf.FlagConversionOff, tyro.conf.OmitSubcommandPrefixes),
+        config=(tyro.conf.FlagConversionOff,),
+        registry=option_rules(),
     )
 
     # Only now: torch takes seconds to import, and --help or a wrong word should not wait for it.
@@ -51,11 +53,11 @@ def train_command(words: Sequence[str]) -> int:
     from cvgnn.training import EpochRecord, Recorder
 
     config = command.config
+    folder = None if command.out is None else RunFolder(command.out)
     graph = load(command.dataset, command.root)
     check(graph, config)
-    folder = None if command.out is None else RunFolder(command.out)
     if folder is not None:
-        root = None if command.root is None else str(command.root)
+        root = None if command.root is None else str(command.root.resolve())
         folder.write_config({"version": __version__, "dataset": command.dataset, "root": root, **config.to_dict()})
     with Recorder(None if folder is None else folder.metrics) as recorder, Console(graph, config) as console:
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
@@ -17,16 +19,13 @@ class RunFolder:
     """A new folder for one run's files. A folder that holds anything is refused, so no earlier run is overwritten.
 
     Args:
-        path: made with its parents if it does not exist.
+        path: looked at here, made with its parents by `write_config`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            occupied = any(path.iterdir())
-        except OSError as error:
-            raise CvgnnError(f"cannot use {path} as output folder: {error.strerror}; choose another --out") from None
+        with _told(path):
+            occupied = path.exists() and any(path.iterdir())
         if occupied:
             raise CvgnnError(f"output folder {path} is not empty; choose another --out, or empty it first")
 
@@ -36,8 +35,10 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     def write_config(self, config: dict[str, Any]) -> None:
-        """Write config.json: everything needed to repeat the run."""
-        self._write_json("config.json", config)
+        """Make the folder and write config.json: everything needed to repeat the run."""
+        with _told(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._write_json("config.json", config)
 
     def write_result(self, result: dict[str, Any], model: nn.Module) -> None:
         """Write weights.safetensors, then result.json: a folder with a result is complete."""
@@ -46,3 +47,12 @@ class RunFolder:
 
     def _write_json(self, name: str, value: dict[str, Any]) -> None:
         (self.path / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the system refuses, as a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise CvgnnError(f"cannot use {path} as output folder: {error.strerror}; choose another --out") from None

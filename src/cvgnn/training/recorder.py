@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import TracebackType
 from typing import Any, final
@@ -11,12 +12,12 @@ from cvgnn.training.trainer import EpochRecord
 
 
 def as_row(record: EpochRecord) -> dict[str, Any]:
-    """A record as a flat JSON object; accuracies are null where they were not measured."""
+    """A record as a flat JSON object; accuracies are null where not measured, a loss that diverged is null too."""
     a = record.accuracies
     return {
         "epoch": record.epoch,
         "iterations": record.iterations,
-        "loss": record.loss,
+        "loss": record.loss if math.isfinite(record.loss) else None,  # JSON has no NaN
         "train_accuracy": None if a is None else a.train,
         "val_accuracy": None if a is None else a.val,
         "test_accuracy": None if a is None else a.test,

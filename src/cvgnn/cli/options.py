@@ -1,0 +1,62 @@
+"""How words become options: read as far as they can be, and left as words where not, for the config to refuse.
+
+So every mistake in a value is told by the check that also guards Python callers, in one sentence.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+_TRUTH = {"True": True, "true": True, "False": False, "false": False}
+_READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
+    int: ("INT", int),
+    float: ("FLOAT", float),
+    bool: ("{True,False}", _TRUTH.__getitem__),
+    Path: ("DIR", Path),
+}
+
+
+def option_rules() -> ConstructorRegistry:
+    """Rules for tyro: choices, numbers, folders, and any of them that may be left out."""
+    registry = ConstructorRegistry()
+    registry.primitive_rule(_rule)
+    return registry
+
+
+def read(word: str, reader: Callable[[str], Any], *, optional: bool) -> Any:
+    """The value of a word; the word itself if it is none.
+
+    >>> read("3", int, optional=False), read("three", int, optional=False), read("None", int, optional=True)
+    (3, 'three', None)
+    """
+    if optional and word == "None":
+        return None
+    try:
+        return reader(word)
+    except (ValueError, KeyError):
+        return word
+
+
+def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    union = get_origin(info.type) is types.UnionType
+    kinds = [kind for kind in get_args(info.type) if kind is not types.NoneType] if union else [info.type]
+    kind = kinds[0]
+    reader: Callable[[str], Any]
+    if get_origin(kind) is Literal:
+        metavar, reader = "{" + ",".join(get_args(kind)) + "}", str
+    elif len(kinds) == 1 and kind in _READERS:
+        metavar, reader = _READERS[kind]
+    else:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: read(words[0], reader, optional=union),
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )

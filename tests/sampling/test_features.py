@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cvgnn.graph import Graph, Propagation, SparseFeatures, from_edges
+from cvgnn.reference import dense_P
+from cvgnn.sampling import propagate_features
+from cvgnn.sampling.features import SparseInput
+from tests.build import random_adjacency
+
+N, F = 20, 9
+A = random_adjacency(N, mean_degree=4, weighted=True, seed=3)
+X = (np.random.default_rng(0).random((N, F)) < 0.3) * np.random.default_rng(1).normal(size=(N, F))
+
+
+def graph(sparse: bool) -> Graph:
+    rows, cols = np.nonzero(X)
+    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=N))]))
+    features = SparseFeatures(indptr, torch.from_numpy(cols), torch.from_numpy(X[rows, cols]), F)
+    target, source = np.nonzero(A)
+    return from_edges(
+        np.stack([source, target]),
+        edge_weight=A[target, source],
+        x=features if sparse else torch.from_numpy(X),
+        y=np.zeros(N, int),
+        train_ids=[0],
+    )
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "random-walk"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_of_PX_and_their_gradient(sparse: bool, normalization: str) -> None:
+    g = graph(sparse)
+    source = propagate_features(g, Propagation(g, normalization=normalization))  # type: ignore[arg-type]
+    assert (source.num_nodes, source.num_features) == (N, F)
+    PX = torch.from_numpy(dense_P(A, normalization) @ X)
+    ids = torch.tensor([4, 0, 19, 4])
+    W = torch.randn(F, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    for given, rows in ((source.rows(ids), PX[ids]), (source.span(2, 7), PX[2:7])):
+        out = given.matmul(W)
+        torch.testing.assert_close(out, rows @ W, rtol=0, atol=1e-12)
+        (grad,) = torch.autograd.grad(out.square().sum(), W)
+        (expected,) = torch.autograd.grad((rows @ W).square().sum(), W)
+        torch.testing.assert_close(grad, expected, rtol=0, atol=1e-11)
+
+
+def test_sparse_features_are_never_written_out() -> None:
+    g = graph(sparse=True)
+    rows = propagate_features(g, Propagation(g)).rows(torch.tensor([0, 1]))
+    assert isinstance(rows, SparseInput)
+    assert rows.sparse_rows.indices.numel() < 2 * F
+
+
+def test_features_are_taken_in_the_dtype_of_P() -> None:
+    g = graph(sparse=True)
+    source = propagate_features(g, Propagation(g, dtype=torch.float32))
+    assert source.span(0, N).matmul(torch.eye(F)).dtype == torch.float32

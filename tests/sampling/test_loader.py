@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cvgnn.errors import CvgnnError
+from cvgnn.graph import Propagation
+from cvgnn.sampling import BatchLoader, NeighborSampler
+from tests.build import graph_from_dense, random_adjacency
+
+N = 50
+PROPAGATION = Propagation(graph_from_dense(random_adjacency(N, mean_degree=5, weighted=False, seed=2)))
+SCATTERED = torch.tensor([3, 48, 7, 21, 40, 9, 33, 12, 30, 5, 17])
+
+
+def loader(mode: str = "shuffle", *, batch_size: int = 4, seed: int = 0, layers: int = 2) -> BatchLoader:
+    sampler = NeighborSampler(PROPAGATION, num_neighbors=2, num_layers=layers, seed=seed)
+    return BatchLoader(SCATTERED, sampler, batch_size=batch_size, mode=mode, seed=seed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["shuffle", "replacement"])
+def test_batches_hold_training_ids_only(mode: str, layers: int) -> None:
+    """Must show 4: ids are training ids, not positions, although the training ids are scattered."""
+    train = set(SCATTERED.tolist())
+    seen = set()
+    for epoch in range(1, 30):
+        for batch in loader(mode, layers=layers).epoch(epoch):
+            assert set(batch.ids.tolist()) <= train
+            targets = batch.block(layers - 1).targets if layers > 1 else batch.inputs
+            assert set(targets.tolist()) == set(batch.ids.tolist())
+            assert batch.select(targets[:, None]).flatten().tolist() == batch.ids.tolist()
+            seen |= set(batch.ids.tolist())
+    assert seen == train
+
+
+def test_shuffle_covers_every_node_once_an_epoch() -> None:
+    orders = []
+    for epoch in (1, 2, 3):
+        batches = list(loader().epoch(epoch))
+        ids = [v for batch in batches for v in batch.ids.tolist()]
+        assert sorted(ids) == sorted(SCATTERED.tolist())
+        assert [b.ids.numel() for b in batches] == [4, 4, 3]
+        orders.append(ids)
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_steps_count_on_across_epochs() -> None:
+    for mode in ("shuffle", "replacement"):
+        steps = [batch.step for epoch in (1, 2) for batch in loader(mode).epoch(epoch)]
+        assert steps == [1, 2, 3, 4, 5, 6]
+
+
+def test_replacement_draws_independently() -> None:
+    """Repeats within a batch occur, are kept, and every node is drawn about equally often."""
+    batches = [batch for epoch in range(1, 401) for batch in loader("replacement").epoch(epoch)]
+    assert all(batch.ids.numel() == 4 for batch in batches)
+    assert any(len(set(batch.ids.tolist())) < 4 for batch in batches)
+    counts = torch.stack([batch.ids for batch in batches]).flatten().bincount(minlength=N)[SCATTERED]
+    expected = 4 * len(batches) / len(SCATTERED)
+    assert ((counts - expected).abs() < 5 * expected**0.5).all()
+
+
+def test_same_seed_same_batches() -> None:
+    for a, b in zip(loader(seed=3).epoch(2), loader(seed=3).epoch(2), strict=True):
+        assert a.ids.equal(b.ids)
+        assert a.inputs.equal(b.inputs)
+        assert a.block(1).sampled.weight.equal(b.block(1).sampled.weight)  # type: ignore[union-attr, arg-type]
+    assert any(not a.ids.equal(b.ids) for a, b in zip(loader(seed=3).epoch(2), loader(seed=4).epoch(2), strict=True))
+
+
+def test_an_epoch_does_not_depend_on_the_ones_before() -> None:
+    """A resumed run sees the same batches: epoch 5 alone equals epoch 5 after 1 to 4."""
+    one = loader()
+    for epoch in range(1, 5):
+        list(one.epoch(epoch))
+    for a, b in zip(one.epoch(5), loader().epoch(5), strict=True):
+        assert a.ids.equal(b.ids)
+        assert a.inputs.equal(b.inputs)
+
+
+def test_refused_values() -> None:
+    sampler = NeighborSampler(PROPAGATION, num_neighbors=2, num_layers=2)
+    with pytest.raises(CvgnnError, match="batch_size must be at least 1, not 0"):
+        BatchLoader(SCATTERED, sampler, batch_size=0)
+    with pytest.raises(CvgnnError, match="training split is empty"):
+        BatchLoader(SCATTERED[:0], sampler, batch_size=1)
+    with pytest.raises(CvgnnError, match="unknown batches 'shufle'; known: shuffle, replacement"):
+        BatchLoader(SCATTERED, sampler, batch_size=1, mode="shufle")  # type: ignore[arg-type]

@@ -1,0 +1,9 @@
+from cvgnn import reference
+from cvgnn.sampling import SCHEMES, kernels
+from cvgnn.sampling.schemes import scheme_code
+
+
+def test_names_and_numbers_agree_everywhere() -> None:
+    assert SCHEMES == reference.SCHEMES
+    numbers = [kernels.WITHOUT_REPLACEMENT, kernels.WITH_REPLACEMENT, kernels.PAPER, kernels.RELEASED]
+    assert [scheme_code(name) for name in SCHEMES] == numbers

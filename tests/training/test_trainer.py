@@ -1,0 +1,229 @@
+"""The training loop against the literal replica of Algorithm 1, step by step in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from cvgnn.errors import CvgnnError
+from cvgnn.estimator import ControlVariate, Estimator, SampledSum
+from cvgnn.graph import Graph, Propagation
+from cvgnn.model import GCN, exact_hidden
+from cvgnn.model.gcn import dropout_mask
+from cvgnn.optim import make_optimizer
+from cvgnn.optim.reference import ReferenceOptimizer
+from cvgnn.reference import ReferenceTrainer
+from cvgnn.rng import Purpose, derive
+from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
+from cvgnn.sampling.reference import raw_draws
+from cvgnn.training import Evaluator, Trainer
+from tests.build import graph_from_dense, random_adjacency
+from tests.optim.variants import STATE_NAMES, used
+
+N = 18
+SEED = 11
+
+
+@dataclass(frozen=True)
+class Case:
+    """One variant of Algorithm 1."""
+
+    K: int = 2
+    optimizer: str = "adam"
+    form: str = "paper"
+    norm: str = "layer"
+    bias: bool = True
+    weight_decay: float = 0.0
+    weighted: bool = False
+    estimator: str = "cv"
+    scheme: str = "without-replacement"
+    normalization: str = "symmetric"
+    mode: str = "shuffle"
+    dropout: float = 0.0
+    D: int = 2
+
+
+BASE = Case()
+OPTIMIZERS = ["sgd", "heavy-ball", "adam", "amsgrad", "adagrad"]
+CASES = [
+    Case(K=K, optimizer=o, form=f, norm=norm, bias=norm == "layer", weight_decay=wd, weighted=w)
+    for K in (1, 2, 3)
+    for o in OPTIMIZERS
+    for f in ("paper", "torch")
+    for norm, wd, w in (("layer", 0.0, False), ("none", 0.01, True), ("layer", 0.01, True), ("none", 0.0, False))
+]
+CASES += [
+    replace(BASE, K=3, estimator=e, scheme=s) for e in ("cv", "ns") for s in ("with-replacement", "paper", "released")
+]
+CASES += [replace(BASE, K=3, estimator=e) for e in ("ns", "exact")]
+CASES += [replace(BASE, K=K, mode="replacement") for K in (1, 2, 3)]
+CASES += [replace(BASE, K=3, dropout=0.4, scheme=s) for s in ("without-replacement", "released")]
+CASES += [replace(BASE, K=3, normalization="random-walk", weighted=True), replace(BASE, K=3, D=-1), replace(BASE, D=1)]
+
+
+class Pair:
+    """The library's parts and the replica, built for one case from the same start."""
+
+    def __init__(self, case: Case) -> None:
+        A = random_adjacency(N, mean_degree=4, weighted=case.weighted, seed=4)
+        self.case = case
+        self.graph = graph_from_dense(A, features=5)
+        self.propagation = Propagation(self.graph, normalization=case.normalization)
+        self.features = propagate_features(self.graph, self.propagation)
+        self.model = GCN(
+            in_channels=5, hidden_channels=4, out_channels=3, num_layers=case.K, norm=case.norm, bias=case.bias,
+            dropout=case.dropout, seed=SEED, dtype=torch.float64,
+        )  # fmt: skip
+        self.estimator = self._estimator()
+        fan_out = -1 if case.estimator == "exact" else case.D
+        self.sampler = NeighborSampler(
+            self.propagation, num_neighbors=fan_out, num_layers=case.K, scheme=case.scheme, seed=SEED
+        )
+        numbers = {"beta1": 0.9, "beta2": 0.99, "nu_min": 1e-4}
+        given = used(case.optimizer, case.form, **numbers)
+        common = {"lr": 0.05, "weight_decay": case.weight_decay}
+        self.trainer = Trainer(
+            model=self.model,
+            estimator=self.estimator,
+            loader=BatchLoader(self.graph.train_ids, self.sampler, batch_size=4, mode=case.mode, seed=SEED),
+            optimizer=make_optimizer(case.optimizer, self.model.parameters(), form=case.form, **common, **given),
+            labels=self.graph.y,
+        )
+        params = {name: p.detach().numpy().copy() for name, p in self.model.named_parameters()}
+        self.replica_optimizer = ReferenceOptimizer(case.optimizer, case.form, **common, **given)
+        self.replica = ReferenceTrainer(
+            A, self.graph.x.numpy(), self.graph.y.numpy(), params, K=case.K, fan_outs=[None] + [fan_out] * (case.K - 1),
+            scheme=case.scheme, estimator=case.estimator, normalization=case.normalization,
+            optimizer=self.replica_optimizer,
+        )  # fmt: skip
+
+    def _estimator(self) -> Estimator:
+        if self.case.estimator != "cv":
+            return SampledSum(self.features)
+        cv = ControlVariate(self.features, self.model.hidden_widths, dtype=torch.float64)
+        cv.initialize(exact_hidden(self.model, self.features, self.propagation))
+        return cv
+
+    def step(self, batch: Batch) -> None:
+        """One step of both on the same draws and masks."""
+        case, replica = self.case, self.replica
+
+        def draws(k: int, v: int) -> list[int]:
+            key = derive(SEED, Purpose.NEIGHBORS, batch.step, k)
+            return raw_draws(key, v, case.scheme, len(replica.neighbors[v]), self.sampler.fan_outs[k - 1])
+
+        masks = {}
+        if case.dropout:
+            for k in range(1, case.K):
+                sources = batch.block(k).sources
+                mask = dropout_mask(
+                    (len(sources), 4), case.dropout, seed=SEED, step=batch.step, k=k, dtype=torch.float64
+                )
+                masks[k] = np.full((N, 4), np.nan)
+                masks[k][sources.numpy()] = mask.numpy()
+        loss = self.trainer.step(batch)
+        replica.step(batch.ids.tolist(), draws, masks or None)
+        assert abs(float(loss) - replica.loss) < 1e-10
+
+    def compare(self) -> None:
+        """Parameters, momenta, second moments and histories agree to 1e-10."""
+        case = self.case
+        names = STATE_NAMES.get((case.optimizer, case.form), (None, None))
+        for j, (name, p) in enumerate(self.model.named_parameters()):
+            close(p.detach(), self.replica.params[name])
+            state = self.trainer.optimizer.state[p]
+            for key, expected in zip(names, (self.replica_optimizer.M[j], self.replica_optimizer.V[j]), strict=True):
+                if key is not None:
+                    close(state[key], expected)
+        if isinstance(self.estimator, ControlVariate):
+            for k in range(1, case.K):
+                close(self.estimator.history(k).values, self.replica.Hbar[k])
+
+
+def close(mine: torch.Tensor, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(mine.numpy(), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_fifty_steps_of_algorithm_1(case: Case) -> None:
+    """Must show 2."""
+    pair = Pair(case)
+    start = {name: W.copy() for name, W in pair.replica.params.items()}
+    steps = 0
+    for epoch in range(1, 100):
+        for batch in pair.trainer.loader.epoch(epoch):
+            pair.step(batch)
+            pair.compare()
+            steps += 1
+            if steps == 50:
+                assert all(np.abs(W - start[name]).max() > 1e-3 for name, W in pair.replica.params.items())
+                return
+
+
+def make_trainer(graph: Graph, *, keep_tau: bool = False, evaluate: bool = True) -> Trainer:
+    propagation = Propagation(graph)
+    features = propagate_features(graph, propagation)
+    model = GCN(in_channels=3, hidden_channels=4, out_channels=3, seed=SEED, dtype=torch.float64)
+    sampler = NeighborSampler(propagation, num_neighbors=2, num_layers=2, control=False, seed=SEED)
+    return Trainer(
+        model=model,
+        estimator=SampledSum(features),
+        loader=BatchLoader(graph.train_ids, sampler, batch_size=4, seed=SEED),
+        optimizer=torch.optim.RMSprop(model.parameters()),
+        labels=graph.y,
+        evaluator=Evaluator(graph, features, propagation) if evaluate else None,
+        seed=SEED,
+        keep_tau=keep_tau,
+    )
+
+
+GRAPH = graph_from_dense(random_adjacency(N, mean_degree=4, weighted=False, seed=5))
+
+
+def test_records_of_epochs() -> None:
+    trainer = make_trainer(GRAPH)
+    records = list(trainer.epochs(5, eval_every=2))
+    assert [r.epoch for r in records] == [1, 2, 3, 4, 5]
+    assert [r.accuracies is not None for r in records] == [False, True, False, True, True]
+    assert [r.iterations for r in records] == [3, 6, 9, 12, 15]
+    assert all(np.isfinite(r.loss) and r.train_seconds > 0 and r.eval_seconds >= 0 for r in records)
+    evaluated = [r for r in records if r.accuracies is not None]
+    best = max(evaluated, key=lambda r: (r.accuracies.val, -r.epoch))  # type: ignore[union-attr]
+    assert (trainer.best.epoch, trainer.best.accuracy) == (best.epoch, best.accuracies.val)  # type: ignore[union-attr]
+
+
+def test_the_epoch_loss_is_the_mean_over_nodes() -> None:
+    trainer, twin = make_trainer(GRAPH), make_trainer(GRAPH)
+    losses = [(float(twin.step(batch)), batch.ids.numel()) for batch in twin.loader.epoch(1)]
+    expected = sum(loss * size for loss, size in losses) / sum(size for _, size in losses)
+    assert trainer.train_epoch(1) == pytest.approx(expected, rel=1e-12)
+    assert len({size for _, size in losses}) > 1  # the last batch is smaller, so a mean of means would differ
+
+
+def test_outputs() -> None:
+    trainer = make_trainer(GRAPH, keep_tau=True)
+    seen = {1: trainer.output("last")}
+    for epoch in (1, 2):
+        for batch in trainer.loader.epoch(epoch):
+            trainer.step(batch)
+            seen[batch.step + 1] = trainer.output("last")
+    assert trainer.tau is not None
+    assert all(torch.equal(trainer.output("tau")[n], w) for n, w in seen[trainer.tau.tau].items())
+
+
+def test_an_output_that_was_not_kept_is_refused() -> None:
+    trainer = make_trainer(GRAPH, evaluate=False)
+    list(trainer.epochs(1))
+    for which in ("best", "tau"):
+        with pytest.raises(CvgnnError, match=f"output '{which}' was not kept"):
+            trainer.output(which)
+
+
+def test_refused_values() -> None:
+    with pytest.raises(CvgnnError, match="epochs must be at least 1, not 0"):
+        next(make_trainer(GRAPH).epochs(0))
+    with pytest.raises(CvgnnError, match="eval_every must be at least 1, not 0"):
+        next(make_trainer(GRAPH).epochs(1, eval_every=0))
