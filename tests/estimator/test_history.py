@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cvgnn.errors import CvgnnError
+from cvgnn.estimator import History, history
+from cvgnn.graph import Rows
+
+
+def rows(seed: int, num_rows: int, num_nodes: int) -> Rows:
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.randint(0, 6, (num_rows,), generator=generator)
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]).int()
+    indices = torch.randint(0, num_nodes, (int(indptr[-1]),), generator=generator).int()
+    return Rows(indptr, indices, torch.randn(indices.numel(), generator=generator))
+
+
+def test_pull_push_age() -> None:
+    h = History(5, 3)
+    h.fill(torch.arange(15.0).reshape(5, 3), step=0)
+    h.push(torch.tensor([4, 1]), torch.tensor([[1.0, 2, 3], [4, 5, 6]]), step=3)
+    assert h.pull(torch.tensor([1, 0, 4])).tolist() == [[4, 5, 6], [0, 1, 2], [1, 2, 3]]
+    assert h.age(step=5).tolist() == [5, 2, 5, 5, 2]
+    h.pull(torch.tensor([0])).zero_()
+    assert h.values[0].tolist() == [0, 1, 2]  # what is pulled is a copy
+
+
+@pytest.mark.parametrize("entries", [1, 5, 1 << 16])
+def test_bfloat16_storage_sums_in_float32(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the stored values are rounded; weights and sums are not."""
+    monkeypatch.setattr(history, "_ENTRIES_PER_CHUNK", entries)
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(9, 4, generator=generator)
+    h = History(9, 4, storage=torch.bfloat16)
+    h.fill(values, step=0)
+    assert h.values.dtype == torch.bfloat16
+    assert h.pull(torch.arange(9)).dtype == torch.float32
+    S = rows(1, 7, 9)
+    expected = S.dense(9).double() @ values.bfloat16().double()
+    torch.testing.assert_close(h.weighted_sum(S).double(), expected, rtol=1e-6, atol=1e-6)
+    exact = History(9, 4)
+    exact.fill(values, step=0)
+    torch.testing.assert_close(exact.weighted_sum(S).double(), S.dense(9) @ values.double(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("storage", [None, torch.bfloat16])
+def test_state_round_trip(storage: torch.dtype | None) -> None:
+    a, b = History(4, 2, storage=storage), History(4, 2, storage=storage)
+    a.push(torch.tensor([2]), torch.tensor([[1.5, 2.5]]), step=7)
+    b.load_state_dict({name: t.clone() for name, t in a.state_dict().items()})
+    assert torch.equal(a.values, b.values)
+    assert torch.equal(a.age(9), b.age(9))
+
+
+def test_a_foreign_state_is_refused() -> None:
+    state = History(4, 3).state_dict()
+    with pytest.raises(
+        CvgnnError, match=r"history 'values' is torch.float32 \[4, 2\]; the state holds torch.float32 \[4, 3\]"
+    ):
+        History(4, 2).load_state_dict(state)
+    with pytest.raises(CvgnnError, match="the history's state lacks 'values'"):
+        History(4, 2).load_state_dict({})
+    with pytest.raises(CvgnnError, match=r"cannot take values of shape \[4, 3\]"):
+        History(4, 2).fill(torch.zeros(4, 3), step=0)

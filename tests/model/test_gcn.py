@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cvgnn.errors import CvgnnError
+from cvgnn.model import GCN
+from cvgnn.model.gcn import dropout_mask
+
+
+def make(**more: object) -> GCN:
+    return GCN(**{"in_channels": 6, "hidden_channels": 4, "out_channels": 3, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ({}, ["0.weight", "0.bias", "0.norm.weight", "0.norm.bias", "1.weight", "1.bias"]),
+        ({"norm": "none", "bias": False}, ["0.weight", "1.weight"]),
+        ({"num_layers": 1}, ["0.weight", "0.bias"]),
+        ({"num_layers": 3, "norm": "none"}, ["0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"]),
+    ],
+)
+def test_parameters(more: dict[str, object], names: list[str]) -> None:
+    net = make(**more)
+    assert [name for name, _ in net.named_parameters()] == [f"layers.{name}" for name in names]
+    assert net.layer(0).weight.shape == (6, 3 if net.num_layers == 1 else 4)
+    assert net.hidden_widths == [4] * (net.num_layers - 1)
+
+
+def test_initial_weights_are_a_function_of_the_seed_alone() -> None:
+    torch.manual_seed(0)
+    a = make(seed=7)
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    b = make(seed=7)
+    assert torch.equal(torch.get_rng_state(), state)  # the global generator is left alone
+    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+    assert not torch.equal(a.layer(0).weight, make(seed=8).layer(0).weight)
+
+
+def test_initial_weights_fill_the_interval_of_torch_linear() -> None:
+    W = GCN(in_channels=400, hidden_channels=50, out_channels=3).layer(0).weight.detach()
+    bound = 1 / math.sqrt(400)
+    assert 0.99 * bound < float(W.abs().max()) <= bound
+    assert abs(float(W.mean())) < 0.02 * bound
+    assert float(W.std()) == pytest.approx(bound / math.sqrt(3), rel=0.02)
+
+
+def test_dropout_masks() -> None:
+    shape = (200, 50)
+
+    def mask(p: float = 0.3, *, seed: int = 0, step: int = 1, k: int = 1) -> torch.Tensor:
+        return dropout_mask(shape, p, seed=seed, step=step, k=k, dtype=torch.float64)
+
+    assert set(mask().unique().tolist()) == {0.0, 1 / 0.7}
+    assert float((mask() == 0).double().mean()) == pytest.approx(0.3, abs=0.02)
+    assert torch.equal(mask(), mask())
+    assert not any(torch.equal(mask(), other) for other in (mask(seed=1), mask(step=2), mask(k=2)))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"num_layers": 0}, "layers must be at least 1, not 0"),
+        ({"hidden_channels": 0}, "hidden must be at least 1, not 0"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), not 1.0"),
+        ({"dropout": -0.1}, r"dropout must lie in \[0, 1\), not -0.1"),
+        ({"norm": "batch"}, "unknown norm 'batch'; known: layer, none"),
+    ],
+)
+def test_refused(more: dict[str, object], said: str) -> None:
+    with pytest.raises(CvgnnError, match=said):
+        make(**more)

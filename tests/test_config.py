@@ -1,0 +1,228 @@
+"""The config: what it refuses, that its choices are the parts' own, and that it survives JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import pytest
+
+from cvgnn.config import TrainConfig, make_config
+from cvgnn.errors import CvgnnError
+from cvgnn.estimator import ESTIMATORS
+from cvgnn.graph.propagation import NORMALIZATIONS
+from cvgnn.model.gcn import NORMS
+from cvgnn.optim import FORMS, OPTIMIZERS
+from cvgnn.sampling.loader import BATCH_MODES
+from cvgnn.sampling.schemes import SCHEMES
+from cvgnn.training import OUTPUTS
+
+CHOICES = {
+    "estimator": ESTIMATORS,
+    "scheme": SCHEMES,
+    "optimizer": OPTIMIZERS,
+    "form": FORMS,
+    "batches": BATCH_MODES,
+    "norm": NORMS,
+    "normalization": NORMALIZATIONS,
+    "history_dtype": ("float32", "bfloat16"),
+    "output": OUTPUTS,
+}
+
+NOT_WHOLE = (0, -1, True, 1.0, 2.5, "2", None)
+NOT_A_NUMBER = (math.nan, math.inf, -math.inf, True, "0.1")
+REFUSED: list[tuple[str, Any]] = [
+    *((name, value) for name in ("batch_size", "epochs", "layers", "hidden", "eval_every") for value in NOT_WHOLE),
+    *(("threads", value) for value in (0, -1, True, 1.5, "2")),
+    *(("seed", value) for value in (-1, True, 0.0, "0", None)),
+    *(("bias", value) for value in (0, 1, None, "False")),
+    *(("lr", value) for value in (0, 0.0, -0.01, None, *NOT_A_NUMBER)),
+    *(("weight_decay", value) for value in (-1e-9, None, *NOT_A_NUMBER)),
+    *(("nu_min", value) for value in (0.0, -1e-8, *NOT_A_NUMBER)),
+    *((name, value) for name in ("beta1", "beta2") for value in (1, 1.0, 1.5, -0.1, *NOT_A_NUMBER)),
+    *(("dropout", value) for value in (1, 1.0, 1.5, -0.1, None, *NOT_A_NUMBER)),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED, ids=str)
+def test_an_impossible_value_is_refused_by_name_and_value(name: str, value: Any) -> None:
+    with pytest.raises(CvgnnError) as caught:
+        make_config(**{name: value})
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{name} must be ")
+    assert sentence.endswith(f", not {value!r}")
+
+
+@pytest.mark.parametrize("value", [0, -2, 2.5, True, None, "2", "25"], ids=repr)
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: (3, v)], ids=["bare", "list", "second"])
+def test_an_impossible_fan_out_is_refused(wrap: Any, value: Any) -> None:
+    with pytest.raises(CvgnnError) as caught:
+        make_config(num_neighbors=wrap(value), layers=3)
+    assert str(caught.value) == (
+        f"num_neighbors must be whole numbers of at least 1, or -1 for all neighbors, not {value!r}"
+    )
+
+
+def test_an_empty_fan_out_is_refused() -> None:
+    with pytest.raises(CvgnnError, match=r"num_neighbors is empty, \(\); give one number, or layers - 1 of them"):
+        make_config(num_neighbors=[])
+
+
+@pytest.mark.parametrize("value", [2, [2], None], ids=repr)
+def test_the_class_itself_takes_a_tuple_of_fan_outs_only(value: Any) -> None:
+    with pytest.raises(CvgnnError, match="num_neighbors must be a tuple of whole numbers, not "):
+        TrainConfig(num_neighbors=value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "fan_outs", "hops", "way_out"),
+    [(2, (1, 2), 1, "give one number"), (3, (1, 2, 3), 2, "give 2 entries or one number")],
+)
+def test_a_wrong_number_of_fan_outs_is_refused(
+    layers: int, fan_outs: tuple[int, ...], hops: int, way_out: str
+) -> None:
+    with pytest.raises(CvgnnError) as caught:
+        make_config(layers=layers, num_neighbors=fan_outs)
+    sentence = str(caught.value)
+    assert f"num_neighbors has {len(fan_outs)} entries, {fan_outs}" in sentence
+    assert f"{layers} layers sample at {hops} hops" in sentence
+    assert sentence.endswith(way_out)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("value", ["nonsense", "", None, 3, ["cv"]], ids=repr)
+def test_an_unknown_name_lists_the_known_ones(name: str, value: Any) -> None:
+    with pytest.raises(CvgnnError) as caught:
+        make_config(**{name: value})
+    assert str(caught.value).startswith(f"unknown {name} {value!r}; known: ")
+    assert set(str(caught.value).partition("known: ")[2].split(", ")) == set(CHOICES[name])
+
+
+def test_a_near_miss_gets_a_hint() -> None:
+    with pytest.raises(CvgnnError, match=r"unknown optimizer 'amsgrd'; .* \(did you mean 'amsgrad'\?\)"):
+        make_config(optimizer="amsgrd")
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(CvgnnError) as caught:
+        make_config(batchsize=3)
+    assert str(caught.value).startswith("unknown option 'batchsize'; known: estimator, scheme, num_neighbors, ")
+    assert str(caught.value).endswith("(did you mean 'batch_size'?)")
+
+
+def test_every_choice_is_that_of_the_part() -> None:
+    hints = get_type_hints(TrainConfig)
+    choices = {name: get_args(hint) for name, hint in hints.items() if isinstance((*get_args(hint), 0)[0], str)}
+    assert choices.keys() == CHOICES.keys()
+    for name, names in choices.items():
+        assert len(names) == len(set(names))
+        assert set(names) == set(CHOICES[name]), name
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, names in CHOICES.items() for v in names])
+def test_every_choice_is_taken(name: str, value: str) -> None:
+    assert getattr(make_config(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": 1, "dropout": 0, "weight_decay": 0, "beta1": 0, "beta2": 0.0, "nu_min": 1},
+        {"dropout": 0.999, "beta1": 0.999999, "lr": 1e-300},
+        {"batch_size": 1, "epochs": 1, "layers": 1, "hidden": 1, "eval_every": 1, "threads": 1},
+        {"num_neighbors": -1},
+        {"num_neighbors": (7,), "layers": 1},
+        {"num_neighbors": range(1, 4), "layers": 4},
+        {"seed": 2**64},
+    ],
+    ids=str,
+)
+def test_the_edges_of_what_is_possible(options: dict[str, Any]) -> None:
+    config = make_config(**options)
+    for name, value in options.items():
+        assert getattr(config, name) == value or name == "num_neighbors"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "fan_out"),
+    [(5, (5,), 5), ([5], (5,), 5), ((5, 3), (5, 3), (5, 3)), ([-1, 2], (-1, 2), (-1, 2))],
+)
+def test_fan_out(given: Any, kept: tuple[int, ...], fan_out: Any) -> None:
+    config = make_config(num_neighbors=given, layers=3)
+    assert (config.num_neighbors, config.fan_out) == (kept, fan_out)
+
+
+def test_make_config_leaves_its_arguments_alone() -> None:
+    options = {"num_neighbors": [2, 3], "layers": 3}
+    make_config(**options)
+    assert options == {"num_neighbors": [2, 3], "layers": 3}
+
+
+OTHER = {
+    "estimator": "ns",
+    "scheme": "released",
+    "num_neighbors": (5, -1),
+    "optimizer": "adagrad",
+    "form": "paper",
+    "lr": 0.1,
+    "beta1": 0.5,
+    "beta2": 0.25,
+    "nu_min": 1e-3,
+    "weight_decay": 0.0,
+    "batch_size": 7,
+    "batches": "replacement",
+    "epochs": 9,
+    "layers": 3,
+    "hidden": 11,
+    "norm": "none",
+    "bias": False,
+    "dropout": 0.1,
+    "normalization": "random-walk",
+    "history_dtype": "bfloat16",
+    "output": "tau",
+    "eval_every": 4,
+    "seed": 13,
+    "threads": 2,
+}
+
+
+@pytest.mark.parametrize("options", [{}, OTHER], ids=["defaults", "nothing-default"])
+def test_round_trip_through_json(options: dict[str, Any]) -> None:
+    config = make_config(**options)
+    again = make_config(**json.loads(json.dumps(config.to_dict())))
+    assert again == config
+    assert hash(again) == hash(config)
+
+
+def test_to_dict_has_every_field() -> None:
+    names = [field.name for field in dataclasses.fields(TrainConfig)]
+    assert list(TrainConfig().to_dict()) == names
+    assert OTHER.keys() == set(names)
+    defaults = TrainConfig().to_dict()
+    assert not [name for name, value in make_config(**OTHER).to_dict().items() if value == defaults[name]]
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TrainConfig().lr = 1.0  # type: ignore[misc]
+    with pytest.raises(CvgnnError, match=r"lr must be a number above 0, not -1\.0"):
+        dataclasses.replace(TrainConfig(), lr=-1.0)
+
+
+def test_numbers_of_numpy_are_not_silently_kept_where_json_cannot_hold_them() -> None:
+    with pytest.raises(CvgnnError, match="hidden must be a whole number"):
+        make_config(hidden=np.int64(3))
+    assert json.dumps(make_config(lr=np.float64(0.5)).to_dict())  # a float64 is a float
+
+
+def test_the_config_is_light() -> None:
+    """`cvgnn train --help` and a wrong word must not wait for torch."""
+    heavy = "[m for m in ('torch', 'numba', 'scipy', 'numpy', 'rich') if m in sys.modules]"
+    code = f"import sys; import cvgnn.config; print({heavy})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
