@@ -52,7 +52,7 @@ class TrainConfig:
     weight_decay: float = 5e-4
     """L2 coefficient, added to the gradient."""
 
-    batch_size: int = 20
+    batch_size: int = 512
     """Training nodes in a batch."""
 
     batches: Literal["shuffle", "replacement"] = "shuffle"
@@ -64,10 +64,10 @@ class TrainConfig:
     layers: int = 2
     """Depth K of the network."""
 
-    hidden: int = 32
+    hidden: int = 64
     """Width of the hidden layers."""
 
-    norm: Literal["layer", "none"] = "layer"
+    norm: Literal["layer", "none"] = "none"
     """Normalisation in hidden layers: layer = LayerNorm (the paper's experiments), none = the paper's text."""
 
     bias: bool = True
@@ -92,7 +92,7 @@ class TrainConfig:
     """Seed of weights, batches, neighbor draws and dropout."""
 
     threads: int | None = None
-    """Threads for torch; torch's own choice if not given."""
+    """Threads for torch; if not given, one where a step is too small to share, else all cores."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(TrainConfig).items():

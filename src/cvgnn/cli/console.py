@@ -73,7 +73,7 @@ class Console:
         if self._progress is not None:
             self._accuracies = record.accuracies or self._accuracies
             text = line(replace(record, accuracies=self._accuracies))
-            room = self._console.width - 2 * len(str(self._config.epochs)) - 20  # beside the count and a small bar
+            room = self._console.width - 2 * len(str(self._config.epochs)) - 23  # beside the count and a small bar
             self._progress.update(self._task, completed=record.epoch, description=text[: max(0, room)])
         else:
             self._console.print(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}", markup=False)

@@ -83,6 +83,8 @@ def paper_recipe(dataset: str, optimizer: str, *, run: int = 0) -> TrainConfig:
         weight_decay=fixed.weight_decay,
         dropout=fixed.dropout,
         epochs=fixed.epochs,
+        norm="layer",
+        bias=True,
         seed=run,
     )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,6 +13,7 @@ from cvgnn._version import __version__
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
+from cvgnn.experiments.machine import peak_rss_bytes, sensible_threads, thread_count
 from cvgnn.graph import Graph, Propagation
 from cvgnn.model import GCN, exact_embedding, exact_hidden, exact_logits
 from cvgnn.optim import check_options, make_optimizer
@@ -94,7 +93,7 @@ def train(
 ) -> Run:
     """Train a GCN as `config` says. See `fit`."""
     check(graph, config)
-    with thread_count(config.threads):
+    with thread_count(config.threads or sensible_threads(graph, config)):
         propagation = Propagation(graph, normalization=config.normalization)
         features = propagate_features(graph, propagation)
         model = build_model(graph, config, dtype=propagation.dtype)
@@ -211,24 +210,3 @@ def summarize(graph: Graph, config: TrainConfig, records: list[EpochRecord], tra
         "eval_seconds": round(sum(r.eval_seconds for r in records), 6),
         "peak_rss_bytes": peak_rss_bytes(),
     }
-
-
-@contextmanager
-def thread_count(threads: int | None) -> Iterator[None]:
-    """Run torch with that many threads, then with as many as before; None leaves it alone."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def peak_rss_bytes() -> int:
-    """The largest resident memory of this process so far; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,46 @@
+# make train | test | lint | bench | clean: each installs what it needs into .venv first; a second call starts at once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+OUT ?= runs/$(shell date +%Y%m%d-%H%M%S)
+
+# Without these, torch's OpenMP threads spin while they wait and slow down whatever else runs (docs/design.md).
+export OMP_WAIT_POLICY = passive
+export GOMP_SPINCOUNT = 0
+
+.PHONY: help train test lint format bench clean
+
+help:
+	@echo "make train   install everything and train a GCN on the bundled CiteSeer graph (results in $(dir $(OUT)))"
+	@echo "make test    install everything and run all tests"
+	@echo "make lint    ruff and mypy --strict"
+	@echo "make bench   the benchmarks, a few minutes"
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cvgnn needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11 train")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+train: $(STAMP)
+	$(BIN)/cvgnn train --out $(OUT)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/optimizer_step.py
+	$(BIN)/python benchmarks/startup.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,48 @@
+"""What a run takes of the machine: threads and memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from cvgnn.config import TrainConfig
+from cvgnn.graph import Graph, SparseFeatures
+
+# Multiply-adds of layer 0 in a step below which a second thread costs more in waking up than it gains.
+_WORTH_SHARING = 20_000_000
+
+
+def sensible_threads(graph: Graph, config: TrainConfig) -> int:
+    """One thread where a step's largest product is small, else as many as torch would take."""
+    receptive_field = float(config.batch_size)
+    for fan_out in config.num_neighbors * (1 if len(config.num_neighbors) > 1 else config.layers - 1):
+        mean_degree = graph.num_edges / graph.num_nodes
+        receptive_field *= 1 + (mean_degree if fan_out == -1 or config.estimator == "exact" else fan_out)
+    rows = min(receptive_field, graph.num_nodes)
+    x = graph.x
+    entries = x.values.numel() / graph.num_nodes if isinstance(x, SparseFeatures) else graph.num_features
+    return 1 if rows * entries * config.hidden < _WORTH_SHARING else torch.get_num_threads()
+
+
+@contextmanager
+def thread_count(threads: int) -> Iterator[None]:
+    """Run torch with that many threads, then with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def peak_rss_bytes() -> int:
+    """The largest resident memory of this process so far; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

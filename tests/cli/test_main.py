@@ -1,0 +1,169 @@
+"""The command itself: words in, a sentence or a result out, and the right exit code."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cvgnn import __version__
+from cvgnn.cli import main as main_module
+from cvgnn.cli.main import main
+from cvgnn.errors import CvgnnError
+
+ROOT = Path(__file__).resolve().parents[2]
+LIGHT = "print([m for m in ('torch', 'numba', 'scipy') if m in sys.modules])"
+
+
+def shell(*words: str, code: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `python -m cvgnn WORDS`, or some code, in its own process."""
+    program = ["-m", "cvgnn"] if code is None else ["-c", code]
+    return subprocess.run([sys.executable, *program, *words], capture_output=True, text=True, timeout=120)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr() == (f"cvgnn {__version__}\n", "")
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", __version__)
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]], ids=str)
+def test_help(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"cvgnn {__version__}: ")
+    assert "usage: cvgnn COMMAND" in out
+    assert err == ""
+    assert max(len(line) for line in out.splitlines()) <= 120
+
+
+@pytest.mark.parametrize("words", [["trian"], ["--verbose"], ["train.py", "--lr", "1"], [""]], ids=str)
+def test_an_unknown_command(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr() == ("", f"cvgnn: unknown command {words[0]!r}; known: train (see cvgnn --help)\n")
+
+
+def test_words_come_from_the_shell_if_not_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["cvgnn", "--version"])
+    assert main() == 0
+    assert capsys.readouterr().out == f"cvgnn {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (CvgnnError("hidden must be at least 1, not 0"), 2, "cvgnn: hidden must be at least 1, not 0\n"),
+        (KeyboardInterrupt(), 130, "cvgnn: interrupted\n"),
+    ],
+    ids=["mistake", "interrupt"],
+)
+def test_errors_become_a_sentence_and_a_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    sentence: str,
+) -> None:
+    def dispatch(words: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(main_module, "_dispatch", dispatch)
+    assert main(["train"]) == code
+    assert capsys.readouterr() == ("", sentence)
+
+
+def test_our_own_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dispatch(words: list[str]) -> int:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(main_module, "_dispatch", dispatch)
+    with pytest.raises(ValueError, match="a bug"):
+        main(["train"])
+
+
+def test_openmp_is_told_not_to_spin_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("GOMP_SPINCOUNT", "77")
+    main(["--version"])
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("passive", "77")
+
+
+def test_the_command_is_installed_under_its_name() -> None:
+    (entry,) = importlib.metadata.entry_points(group="console_scripts", name="cvgnn")
+    assert entry.load() is main
+
+
+# In processes of their own.
+
+
+def test_help_and_mistakes_do_not_wait_for_torch() -> None:
+    code = f"""
+import sys
+from cvgnn.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+{LIGHT}
+"""
+    for words in (["--help"], ["train", "--help"], ["train", "--lr", "-1"], ["train", "--nonsense"]):
+        assert shell(*words, code=code).stdout.splitlines()[-1] == "[]", words
+
+
+def test_an_unknown_data_set() -> None:
+    done = shell("train", "--dataset", "corra")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "cvgnn: unknown dataset 'corra'; known: citeseer, cora, pubmed (did you mean 'cora'?)\n"
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "cvgnn", "--help"], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_interrupt_leaves_a_record_of_every_finished_epoch(tmp_path: Path) -> None:
+    # A shell may start its background jobs with SIGINT ignored, and Python respects that: ask for it again.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from cvgnn.cli.main import main; sys.exit(main())"
+    )
+    out = tmp_path / "run"
+    words = ["train", "--epochs", "100000", "--threads", "1", "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        metrics = out / "metrics.jsonl"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            if metrics.exists() and metrics.read_text(encoding="utf-8").count("\n") >= 3:
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, stderr) == (130, "cvgnn: interrupted\n")
+    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert len(rows) >= 3
+    assert [row["epoch"] for row in rows] == list(range(1, len(rows) + 1))
+    assert sorted(p.name for p in out.iterdir()) == ["config.json", "metrics.jsonl"]
+    shown = [int(number) for number in re.findall(r"^epoch (\d+)/100000", stdout, flags=re.MULTILINE)]
+    assert shown[: len(rows) - 1] == list(range(1, len(rows)))
