@@ -3,8 +3,9 @@
     python benchmarks/table5.py --root ../shared/data --scheme released --runs 3
 
 Prints a Markdown table. `paper protocol`: the maximum over epochs of the test accuracy, averaged over runs (a choice
-by test accuracy, as in the paper). `validation protocol`: the test accuracy at the best validation epoch. Run i uses
-seed i.
+by test accuracy, as in the paper). `of the mean curve`: the other reading of the paper's caption, the maximum over
+epochs of the accuracy averaged over runs; never above the first. `validation protocol`: the test accuracy at the best
+validation epoch. Run i uses seed i.
 """
 
 from __future__ import annotations
@@ -27,18 +28,21 @@ def main() -> None:
     args = parser.parse_args()
 
     print(f"scheme `{args.scheme}`, {args.runs} runs a cell, mean ± standard deviation in %\n")
-    print("| dataset | optimizer | paper | paper protocol | difference | validation protocol |")
-    print("|---|---|---|---|---|---|")
+    print("| dataset | optimizer | paper | paper protocol | difference | of the mean curve | validation protocol |")
+    print("|---|---|---|---|---|---|---|")
     differences = []
     for dataset in ("cora", "citeseer"):
         graph = load(dataset, args.root)
         for optimizer in PAPER_OPTIMIZERS:
             configs = [paper_recipe(dataset, optimizer, run=run) for run in range(args.runs)]
-            results = [train(graph, dataclasses.replace(c, scheme=args.scheme)).result for c in configs]
-            best, honest = ([100 * r[key] for r in results] for key in ("max_test_accuracy", "test_accuracy"))
+            runs = [train(graph, dataclasses.replace(c, scheme=args.scheme)) for c in configs]
+            best, honest = ([100 * run.result[key] for run in runs] for key in ("max_test_accuracy", "test_accuracy"))
+            curves = [[record.accuracies.test for record in run.records] for run in runs]
+            of_mean = 100 * max(statistics.mean(epoch) for epoch in zip(*curves, strict=True))
             paper = paper_accuracy(dataset, optimizer)
             differences.append(statistics.mean(best) - paper)
-            cells = [dataset, optimizer, f"{paper:.2f}", spread(best), f"{differences[-1]:+.2f}", spread(honest)]
+            cells = [dataset, optimizer, f"{paper:.2f}", spread(best), f"{differences[-1]:+.2f}"]
+            cells += [f"{of_mean:.2f}", spread(honest)]
             print(f"| {' | '.join(cells)} |", flush=True)
     absolute = [abs(d) for d in differences]
     print(f"\nmean difference {statistics.mean(differences):+.2f}, ", end="")

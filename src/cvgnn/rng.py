@@ -46,7 +46,7 @@ def derive(seed: int, purpose: Purpose, *coordinates: int) -> int:
     >>> derive(0, Purpose.DROPOUT, 3, 1) == derive(0, Purpose.DROPOUT, 1, 3)
     False
     """
-    key = mix((seed + GOLDEN) & MASK)
+    key = mix(mix((seed + GOLDEN) & MASK))  # once more than a coordinate, so that seed and purpose cannot swap
     for value in (int(purpose), *coordinates):
         key = mix((key ^ mix((value + GOLDEN) & MASK)) + GOLDEN & MASK)
     return key

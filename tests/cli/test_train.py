@@ -246,7 +246,7 @@ def test_cora_from_its_raw_files(tmp_path: Path, shared_data: Path, monkeypatch:
     monkeypatch.chdir(shared_data)
     config, _, result = trained(tmp_path / "run", "--dataset", "cora", "--root", "planetoid")
     assert result["dataset"] == "cora"
-    assert config["root"] == str(shared_data / "planetoid")  # absolute: the config is good from any folder
+    assert config["root"] == str((shared_data / "planetoid").resolve())  # absolute: the config is good from any folder
 
 
 # What is refused.

@@ -97,17 +97,28 @@ def test_it_learns() -> None:
 
 
 def test_the_result_is_consistent_with_the_records() -> None:
-    run = small(epochs=9)
-    accuracies = [r.accuracies for r in run.records]
-    vals = [a.val for a in accuracies if a is not None and a.val is not None]
-    tests = [a.test for a in accuracies if a is not None and a.test is not None]
-    assert len(vals) == len(tests) == 9
-    best = int(np.argmax(vals))  # the earliest
+    telling = {"a tie for the best": 0, "the last is not the highest": 0, "the best is not the highest": 0}
+    for seed in range(12):
+        run = small(epochs=9, seed=seed, lr=0.3)  # too fast, so that accuracies go up and down
+        accuracies = [r.accuracies for r in run.records]
+        vals = [a.val for a in accuracies if a is not None and a.val is not None]
+        tests = [a.test for a in accuracies if a is not None and a.test is not None]
+        assert len(vals) == len(tests) == 9
+        best = int(np.argmax(vals))  # the earliest
+        r = run.result
+        assert (r["best_epoch"], r["val_accuracy"], r["test_accuracy"]) == (best + 1, vals[best], tests[best])
+        assert r["max_test_accuracy"] == max(tests)
+        assert (r["output_val_accuracy"], r["output_test_accuracy"]) == (vals[best], tests[best])
+        telling["a tie for the best"] += vals.count(max(vals)) > 1
+        telling["the last is not the highest"] += tests[-1] < max(tests)
+        telling["the best is not the highest"] += tests[best] < max(tests)
+    assert all(telling.values()), telling  # or this test shows nothing
+
+
+def test_the_rest_of_the_result() -> None:
+    run = small(epochs=5, seed=3)
     r = run.result
-    assert (r["best_epoch"], r["val_accuracy"], r["test_accuracy"]) == (best + 1, vals[best], tests[best])
-    assert r["max_test_accuracy"] == max(tests)
-    assert (r["output_val_accuracy"], r["output_test_accuracy"]) == (vals[best], tests[best])
-    assert (r["dataset"], r["epochs"], r["seed"], r["output"]) == ("communities", 9, 0, "best")
+    assert (r["dataset"], r["epochs"], r["seed"], r["output"]) == ("communities", 5, 3, "best")
     assert r["train_seconds"] == pytest.approx(sum(x.train_seconds for x in run.records), abs=1e-5)
     assert r["eval_seconds"] == pytest.approx(sum(x.eval_seconds for x in run.records), abs=1e-5)
     assert 10**7 < r["peak_rss_bytes"] <= peak_rss_bytes()
@@ -326,13 +337,14 @@ def test_last_returns_the_last_weights() -> None:
 
 
 def test_best_returns_the_weights_of_the_best_epoch() -> None:
-    run = small(output="best", epochs=12)
-    assert_same_weights(run, small(output="last", epochs=run.result["best_epoch"]))
-    assert run.result["best_epoch"] < 12  # or this test shows nothing
+    runs = [small(output="best", epochs=8, seed=seed) for seed in range(4)]
+    for seed, run in enumerate(runs):
+        assert_same_weights(run, small(output="last", epochs=run.result["best_epoch"], seed=seed))
+    assert any(run.result["best_epoch"] < 8 for run in runs)  # or this test shows nothing
 
 
 def test_tau_is_an_iterate_of_the_run() -> None:
-    """Among W_1, the start, and W_{T}: one step after it at batch size 30 is one epoch, so epochs count iterates."""
+    """One batch is an epoch here, so W_1 is the start and W_(t+1) the weights after epoch t."""
     seen = set()
     for seed in range(12):
         run = small(output="tau", epochs=3, batch_size=30, seed=seed)

@@ -50,8 +50,13 @@ class Console:
     def __enter__(self) -> Console:
         c = self._config
         self._console.print(str(self._graph), markup=False)
+        drawn = (
+            "all neighbors"
+            if c.estimator == "exact"
+            else f"{', '.join(map(str, c.num_neighbors))} neighbors {c.scheme}"
+        )
         self._console.print(
-            f"{c.layers} layers of width {c.hidden}, estimator {c.estimator}, {c.optimizer} ({c.form}'s form), "
+            f"{c.layers} layers of width {c.hidden}, {c.estimator} with {drawn}, {c.optimizer} ({c.form}'s form), "
             f"lr {c.lr:g}, batches of {c.batch_size}, seed {c.seed}",
             markup=False,
         )

@@ -68,9 +68,7 @@ def paper_recipe(dataset: str, optimizer: str, *, run: int = 0) -> TrainConfig:
     >>> paper_recipe("cora", "adam").num_neighbors
     (5,)
     """
-    source = "cora" if dataset == "pubmed" else dataset
-    if source not in _FIXED:
-        raise unknown_name("paper dataset", dataset, (*PAPER_DATASETS, "pubmed"))
+    source = _settings_of(dataset)
     fixed = _FIXED[source]
     lr, num_neighbors, batch_size = _TUNED[source][_column(optimizer)]
     return TrainConfig(
@@ -91,7 +89,7 @@ def paper_recipe(dataset: str, optimizer: str, *, run: int = 0) -> TrainConfig:
 
 def paper_runs(dataset: str) -> int:
     """How many runs the paper averaged (Table 4)."""
-    return _FIXED["cora" if dataset == "pubmed" else dataset].runs
+    return _FIXED[_settings_of(dataset)].runs
 
 
 def paper_accuracy(dataset: str, optimizer: str) -> float:
@@ -100,7 +98,16 @@ def paper_accuracy(dataset: str, optimizer: str) -> float:
     >>> paper_accuracy("citeseer", "heavy-ball")
     71.07
     """
+    if dataset not in _TABLE_5:
+        raise unknown_name("dataset of Table 5", dataset, PAPER_DATASETS)
     return _TABLE_5[dataset][_column(optimizer)]
+
+
+def _settings_of(dataset: str) -> str:
+    source = "cora" if dataset == "pubmed" else dataset
+    if source not in _FIXED:
+        raise unknown_name("paper dataset", dataset, (*PAPER_DATASETS, "pubmed"))
+    return source
 
 
 def _column(optimizer: str) -> int:

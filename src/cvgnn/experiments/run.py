@@ -59,11 +59,17 @@ class Run:
     def _pick(self, rows: Tensor, ids: Tensor | list[int] | None) -> Tensor:
         if ids is None:
             return rows
-        index = torch.as_tensor(ids, dtype=torch.int64)
-        n = self.graph.num_nodes
+        index, n = torch.as_tensor(ids), self.graph.num_nodes
+        if index.dtype == torch.bool and index.shape == (n,):
+            return rows[index]
+        require(
+            index.dim() == 1 and (index.numel() == 0 or index.dtype in (torch.int32, torch.int64)),
+            f"ids must be a list of node ids or a mask of {n} booleans, not {index.dtype} of shape {list(index.shape)}",
+        )
         bad = index[(index < 0) | (index >= n)].tolist()
-        require(not bad, f"node {bad[0] if bad else ''} does not exist; ids must lie in 0..{n - 1}")
-        return rows[index]
+        if bad:
+            raise CvgnnError(f"node {bad[0]} does not exist; ids must lie in 0..{n - 1}")
+        return rows[index.long()]
 
 
 def fit(
@@ -127,6 +133,8 @@ def train(
         model.load_state_dict(trainer.output(config.output))
         model.eval()
         result = summarize(graph, config, records, trainer)
+        if optimizer_factory is not None:
+            result |= {"optimizer": type(trainer.optimizer).__name__, "form": "custom"}
     return Run(
         graph=graph,
         config=config,
@@ -140,6 +148,8 @@ def train(
 
 def check(graph: Graph, config: TrainConfig) -> None:
     """Refuse, before any work, what the graph and the config cannot do together."""
+    if not isinstance(graph, Graph):
+        raise CvgnnError(f"graph must be a cvgnn.Graph, not {graph!r}; see cvgnn.load and cvgnn.from_edges")
     check_options(config.optimizer, **_optimizer_options(config))
     if config.output == "best" and graph.val_ids.numel() == 0:
         raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
@@ -206,6 +216,7 @@ def summarize(graph: Graph, config: TrainConfig, records: list[EpochRecord], tra
         "output_train_accuracy": output.train,
         "output_val_accuracy": output.val,
         "output_test_accuracy": output.test,
+        "threads": torch.get_num_threads(),
         "train_seconds": round(sum(r.train_seconds for r in records), 6),
         "eval_seconds": round(sum(r.eval_seconds for r in records), 6),
         "peak_rss_bytes": peak_rss_bytes(),
