@@ -1,9 +1,10 @@
-"""One step of the paper's optimizers beside torch's foreach versions: medians, interleaved in one run, one thread.
+"""One step of every optimizer in both forms beside `torch.optim` with foreach=True: medians, interleaved, one thread.
 
     OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 python benchmarks/optimizer_step.py [repetitions]
 
-Both steps of a pair are timed back to back, in an order that alternates, so that a busy machine slows both. The
-ratio is the median over repetitions of (paper / torch); below 1 the paper's form is the faster one.
+All steps of a repetition are timed back to back in an order that alternates, so that a busy machine slows all of them.
+A ratio is the median over repetitions of (ours / torch.optim); below 1 ours is the faster one. torch's AdaGrad has no
+momentum, the paper's has.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 import torch
+from torch.nn import Parameter
 
 from cvgnn.optim import OPTIMIZERS, make_optimizer
 
@@ -26,47 +29,64 @@ SHAPES = {
     "Cora (1433-32-7)": [(1433, 32), (32,), (32,), (32,), (32, 7), (7,)],
     "Flickr (500-256-7)": [(500, 256), (256,), (256,), (256,), (256, 7), (7,)],
 }
-FORMS = ("paper", "torch")
-WARM_UP = 20
+LR, WEIGHT_DECAY, WARM_UP = 1e-3, 5e-4, 20
+BASELINE: dict[str, Callable[[list[Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda W: torch.optim.SGD(W, lr=LR, weight_decay=WEIGHT_DECAY, foreach=True),
+    "heavy-ball": lambda W: torch.optim.SGD(
+        W, lr=LR, momentum=0.9, dampening=0.9, weight_decay=WEIGHT_DECAY, foreach=True
+    ),
+    "adam": lambda W: torch.optim.Adam(W, lr=LR, weight_decay=WEIGHT_DECAY, foreach=True),
+    "amsgrad": lambda W: torch.optim.Adam(W, lr=LR, weight_decay=WEIGHT_DECAY, amsgrad=True, foreach=True),
+    "adagrad": lambda W: torch.optim.Adagrad(W, lr=LR, weight_decay=WEIGHT_DECAY, foreach=True),
+}
 
 
-def make(name: str, form: str, shapes: list[tuple[int, ...]], weight_decay: float) -> torch.optim.Optimizer:
+def parameters(shapes: list[tuple[int, ...]]) -> list[Parameter]:
     generator = torch.Generator().manual_seed(0)
-    W = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    W = [Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
     for w in W:
         w.grad = torch.randn(w.shape, generator=generator)
-    return make_optimizer(name, W, form=form, lr=1e-3, weight_decay=weight_decay)
+    return W
 
 
-def seconds(optimizer: torch.optim.Optimizer) -> float:
-    start = time.perf_counter()
-    optimizer.step()
-    return time.perf_counter() - start
+def contestants(name: str, shapes: list[tuple[int, ...]]) -> dict[str, torch.optim.Optimizer]:
+    ours = {
+        form: make_optimizer(name, parameters(shapes), form=form, lr=LR, weight_decay=WEIGHT_DECAY)
+        for form in ("paper", "torch")
+    }
+    return {**ours, "torch.optim": BASELINE[name](parameters(shapes))}
 
 
-def measure(shapes: list[tuple[int, ...]], weight_decay: float, repetitions: int) -> dict[str, dict[str, list[float]]]:
-    optimizers = {name: {form: make(name, form, shapes, weight_decay) for form in FORMS} for name in OPTIMIZERS}
-    times: dict[str, dict[str, list[float]]] = {name: {form: [] for form in FORMS} for name in OPTIMIZERS}
+def measure(name: str, shapes: list[tuple[int, ...]], repetitions: int) -> dict[str, list[float]]:
+    optimizers = contestants(name, shapes)
+    times: dict[str, list[float]] = {label: [] for label in optimizers}
     for repetition in range(WARM_UP + repetitions):
-        order = FORMS if repetition % 2 else FORMS[::-1]
-        for name in OPTIMIZERS:
-            for form in order:
-                elapsed = seconds(optimizers[name][form])
-                if repetition >= WARM_UP:
-                    times[name][form].append(elapsed)
+        order = list(optimizers) if repetition % 2 else list(optimizers)[::-1]
+        for label in order:
+            start = time.perf_counter()
+            optimizers[label].step()
+            elapsed = time.perf_counter() - start
+            if repetition >= WARM_UP:
+                times[label].append(elapsed)
     return times
 
 
 def main(repetitions: int = 1000) -> None:
     torch.set_num_threads(1)
-    print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, 1 thread, {repetitions} repetitions")
-    print(f"{'parameters':<20}{'weight decay':>13}  {'optimizer':<11}{'paper us':>9}{'torch us':>9}{'ratio':>7}")
+    print(
+        f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, 1 thread, {repetitions} repetitions\n"
+    )
+    print("| parameters | optimizer | torch.optim foreach µs | paper's form µs | ratio | torch's form µs | ratio |")
+    print("|---|---|---|---|---|---|---|")
     for label, shapes in SHAPES.items():
-        for weight_decay in (0.0, 5e-4):
-            for name, times in measure(shapes, weight_decay, repetitions).items():
-                paper, other = (statistics.median(times[form]) * 1e6 for form in FORMS)
-                ratio = statistics.median(p / t for p, t in zip(times["paper"], times["torch"], strict=True))
-                print(f"{label:<20}{weight_decay:>13}  {name:<11}{paper:>9.1f}{other:>9.1f}{ratio:>7.2f}")
+        for name in OPTIMIZERS:
+            times = measure(name, shapes, repetitions)
+            base = times["torch.optim"]
+            cells = [label, name, f"{1e6 * statistics.median(base):.0f}"]
+            for form in ("paper", "torch"):
+                ratio = statistics.median(mine / other for mine, other in zip(times[form], base, strict=True))
+                cells += [f"{1e6 * statistics.median(times[form]):.0f}", f"{ratio:.2f}"]
+            print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

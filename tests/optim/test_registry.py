@@ -103,19 +103,19 @@ def test_defaults_of_the_paper_form(name: str, beta1: float, rule: type) -> None
 @pytest.mark.parametrize(
     ("name", "equal"),
     [
-        ("sgd", lambda W: torch.optim.SGD(W, lr=0.3, weight_decay=0.1, foreach=True)),
+        ("sgd", lambda W: torch.optim.SGD(W, lr=0.3, weight_decay=0.1, fused=True)),
         (
             "heavy-ball",
-            lambda W: torch.optim.SGD(W, lr=0.3, momentum=0.9, dampening=0.9, weight_decay=0.1, foreach=True),
+            lambda W: torch.optim.SGD(W, lr=0.3, momentum=0.9, dampening=0.9, weight_decay=0.1, fused=True),
         ),
-        ("adam", lambda W: torch.optim.Adam(W, lr=0.3, weight_decay=0.1, foreach=True)),
-        ("amsgrad", lambda W: torch.optim.Adam(W, lr=0.3, weight_decay=0.1, amsgrad=True, foreach=True)),
-        ("adagrad", lambda W: torch.optim.Adagrad(W, lr=0.3, weight_decay=0.1, foreach=True)),
+        ("adam", lambda W: torch.optim.Adam(W, lr=0.3, weight_decay=0.1, fused=True)),
+        ("amsgrad", lambda W: torch.optim.Adam(W, lr=0.3, weight_decay=0.1, amsgrad=True, fused=True)),
+        ("adagrad", lambda W: torch.optim.Adagrad(W, lr=0.3, weight_decay=0.1, fused=True)),
     ],
 )
 def test_defaults_of_the_torch_form_are_torchs_own(name: str, equal) -> None:
     optimizer, expected = make_optimizer(name, parameters(), lr=0.3, weight_decay=0.1), equal(parameters())
-    assert type(optimizer) is type(expected)
+    assert isinstance(optimizer, type(expected))
     assert optimizer.defaults == expected.defaults
 
 

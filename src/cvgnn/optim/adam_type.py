@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT, StateDict
 
 from cvgnn.errors import require
+from cvgnn.optim import light
 from cvgnn.optim.checks import check_beta, check_lr, check_nu_min, check_weight_decay
 from cvgnn.optim.second_moment import SecondMoment, State, Tensors
 
@@ -76,7 +77,11 @@ class AdamType(Optimizer):
         check_beta("beta1", values["beta1"])
         check_nu_min(values["nu_min"])
         check_weight_decay(values["weight_decay"])
-        super().add_param_group(param_group)
+        light.add_param_group(self, param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients; see `torch.optim.Optimizer.zero_grad`."""
+        light.zero_grad(self, set_to_none)
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Continue from a `state_dict()` of an optimizer with the same rule; as in torch, tensors are not copied."""

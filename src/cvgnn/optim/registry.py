@@ -11,10 +11,13 @@ from torch.optim.optimizer import ParamsT
 from cvgnn.errors import require, unknown_name
 from cvgnn.optim.adam_type import AdamType
 from cvgnn.optim.checks import check_beta, check_eps, check_lr, check_nu_min, check_weight_decay
+from cvgnn.optim.light import light
 from cvgnn.optim.second_moment import ExponentialAverage, Mean, Ones, RunningMaximum, SecondMoment
 
 OPTIMIZERS = ("sgd", "heavy-ball", "adam", "amsgrad", "adagrad")
 FORMS = ("paper", "torch")
+
+_SGD, _Adam, _Adagrad = light(SGD), light(Adam), light(Adagrad)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,23 +48,23 @@ def _adaptive(params: ParamsT, n: _Numbers, rule: SecondMoment) -> Optimizer:
 
 
 def _torch_sgd(params: ParamsT, n: _Numbers) -> Optimizer:
-    return SGD(params, lr=n.lr, momentum=n.beta1, dampening=n.beta1, weight_decay=n.weight_decay, foreach=True)
+    return _SGD(params, lr=n.lr, momentum=n.beta1, dampening=n.beta1, weight_decay=n.weight_decay, fused=True)
 
 
 def _torch_adam(params: ParamsT, n: _Numbers, amsgrad: bool) -> Optimizer:
-    return Adam(
+    return _Adam(
         params,
         lr=n.lr,
         betas=(n.beta1, n.beta2),
         eps=n.nu_min,
         weight_decay=n.weight_decay,
         amsgrad=amsgrad,
-        foreach=True,
+        fused=True,
     )
 
 
 def _torch_adagrad(params: ParamsT, n: _Numbers) -> Optimizer:
-    return Adagrad(params, lr=n.lr, eps=n.nu_min, weight_decay=n.weight_decay, foreach=True)
+    return _Adagrad(params, lr=n.lr, eps=n.nu_min, weight_decay=n.weight_decay, fused=True)
 
 
 _ADAM_DEFAULTS = {"beta1": 0.9, "beta2": 0.999, "nu_min": 1e-8}
