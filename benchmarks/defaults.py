@@ -1,6 +1,6 @@
 """The defaults on the bundled CiteSeer graph, over seeds: what `cvgnn train` gives.
 
-    python benchmarks/defaults.py [seeds]
+python benchmarks/defaults.py [seeds]
 """
 
 from __future__ import annotations

@@ -22,13 +22,16 @@ def test_P_of_tiny_graphs(name: str, normalization: str) -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("entries", [1, 7, 10**6])
-def test_chunks_do_not_matter(entries: int, weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(propagation, "_ENTRIES_PER_CHUNK", entries)
+@pytest.mark.parametrize(("entries", "elements"), [(1, 1), (7, 50), (10**6, 75), (10**6, 10**6)])
+def test_chunks_do_not_matter(entries: int, elements: int, weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     A = random_adjacency(25, mean_degree=5, weighted=weighted, seed=6)
     g = graph_from_dense(A)
     H = torch.randn(25, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     before = H.clone()
+    whole = Propagation(g).product(H)
+    monkeypatch.setattr(propagation, "_ENTRIES_PER_CHUNK", entries)
+    monkeypatch.setattr(propagation, "_ELEMENTS_PER_PIECE", elements)
+    assert torch.equal(Propagation(g).product(H), whole)
     np.testing.assert_allclose(Propagation(g).product(H).numpy(), dense_P(A) @ H.numpy(), rtol=0, atol=1e-14)
     assert torch.equal(H, before)
 

@@ -9,3 +9,4 @@ from cvgnn.graph.rows import Rows as Rows
 from cvgnn.graph.rows import differentiable_sum as differentiable_sum
 from cvgnn.graph.rows import weighted_sum as weighted_sum
 from cvgnn.graph.sparse_features import SparseFeatures as SparseFeatures
+from cvgnn.graph.split import RandomSplit as RandomSplit

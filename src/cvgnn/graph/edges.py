@@ -28,6 +28,9 @@ def from_edges(
     num_classes: int | None = None,
     directed: bool = False,
     name: str = "graph",
+    node_names: np.ndarray | None = None,
+    class_names: Sequence[str] | None = None,
+    split: str = "given",
 ) -> Graph:
     """Build a `Graph` from PyG-style edges.
 
@@ -43,6 +46,8 @@ def from_edges(
         num_classes: the largest label + 1 if not given.
         directed: keep the directions instead of making the graph symmetric.
         name: for messages and records.
+        node_names, class_names: the user's own node ids and labels, kept for predictions.
+        split: how the split came about, for the record.
 
     >>> g = from_edges([[0, 1, 1, 2], [1, 0, 2, 2]], x=torch.eye(3), y=[0, 1, 1], train_ids=[0, 2])
     >>> g.indptr.tolist(), g.indices.tolist()
@@ -69,6 +74,9 @@ def from_edges(
         test_ids=_as_ids(test_ids, "test_ids", num_nodes),
         directed=directed,
         name=name,
+        node_names=node_names,
+        class_names=None if class_names is None else tuple(class_names),
+        split=split,
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +30,11 @@ class Graph:
         train_ids, val_ids, test_ids: int64, node ids, disjoint; `train_ids` is not empty.
         directed: whether `indices` may miss the reverse of an edge (then `N_v` are the sources of messages to `v`).
         name: for messages and records.
+        node_names: int64 or string `[N]`, the user's own node ids; None where they are `0..N-1`.
+        class_names: `C` strings, the user's own labels; None where they are `0..C-1`.
+        split: how the split came about, for the record: `"given"`, or the seed and sizes of a random one.
+        PX: `P X` if it was computed before, in `x`'s form, for the normalization named by `PX_normalization`.
+        validated: skip the checks, for a graph whose arrays were checked when they were written.
     """
 
     indptr: Tensor
@@ -42,17 +48,26 @@ class Graph:
     test_ids: Tensor
     directed: bool = False
     name: str = "graph"
+    node_names: np.ndarray | None = None
+    class_names: tuple[str, ...] | None = None
+    split: str = "given"
+    PX: Tensor | SparseFeatures | None = None
+    PX_normalization: str | None = None
+    validated: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, validated: bool) -> None:
+        if validated:
+            return
         set_field = object.__setattr__
         set_field(self, "indptr", self.indptr.to(torch.int64).contiguous())
         set_field(self, "indices", self.indices.to(torch.int32).contiguous())
         for split in ("train_ids", "val_ids", "test_ids"):
             set_field(self, split, _checked_ids(getattr(self, split), split, self.num_nodes))
         set_field(self, "y", self.y.to(torch.int64).contiguous())
-        self._check_structure()
+        self.check_structure()
         self._check_features()
         self._check_labels_and_split()
+        self._check_names()
 
     @property
     def num_nodes(self) -> int:
@@ -83,7 +98,8 @@ class Graph:
             f"{self.num_classes} classes, split {sizes})"
         )
 
-    def _check_structure(self) -> None:
+    def check_structure(self) -> None:
+        """Refuse offsets, neighbors or weights that no graph has; compiled code relies on them."""
         n, e = self.num_nodes, self.num_edges
         require(0 < n <= MAX_NODES, f"a graph needs 1 to {MAX_NODES} nodes; this one has {n}")
         require(
@@ -160,6 +176,14 @@ class Graph:
                 raise CvgnnError(
                     f"node {unlabelled[0]} of the {split} split has no label (-1); leave it out of the split"
                 )
+
+    def _check_names(self) -> None:
+        n, c = self.num_nodes, self.num_classes
+        if self.node_names is not None:
+            shape = self.node_names.shape
+            require(shape == (n,), f"node_names must name every node, [{n}]; it has shape {list(shape)}")
+        if self.class_names is not None:
+            require(len(self.class_names) == c, f"class_names has {len(self.class_names)} names for {c} classes")
 
 
 def _checked_ids(ids: Tensor, what: str, num_nodes: int) -> Tensor:

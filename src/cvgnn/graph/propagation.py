@@ -23,6 +23,7 @@ Normalization = Literal["symmetric", "random-walk"]
 NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
 
 _ENTRIES_PER_CHUNK = 1 << 24
+_ELEMENTS_PER_PIECE = 1 << 25
 
 
 @final
@@ -64,7 +65,7 @@ class Propagation:
         return self.indptr.numel() - 1
 
     def product(self, H: Tensor) -> Tensor:
-        """`P H` for all nodes, in memory bounded by two matrices of `H`'s size.
+        """`P H` for all nodes.
 
         Args:
             H: `[N, d]`, in node order.
@@ -72,12 +73,20 @@ class Propagation:
         Returns:
             `[N, d]`.
         """
-        scaled = H * self.right[:, None]
-        out = torch.empty_like(scaled)
-        for first, last in self._chunks():
-            rows = self._adjacency_rows(first, last)
-            out[first:last] = weighted_sum(rows, scaled)
-        return out.add_(scaled).mul_(self.left[:, None])
+        out = torch.empty(H.shape, dtype=self.dtype)
+        self.product_into(out, H)
+        return out
+
+    def product_into(self, out: Tensor, H: Tensor) -> None:
+        """`out = P H`, some columns at a time: besides `out` and `H`, which may be memory-mapped files, it needs two
+        matrices of `N` rows and few columns. The result does not depend on how many."""
+        width = max(1, _ELEMENTS_PER_PIECE // self.num_nodes)
+        for left_column in range(0, H.shape[1], width):
+            columns = slice(left_column, left_column + width)
+            scaled = H[:, columns] * self.right[:, None]
+            for first, last in self._chunks():
+                piece = weighted_sum(self._adjacency_rows(first, last), scaled)
+                out[first:last, columns] = piece.add_(scaled[first:last]).mul_(self.left[first:last, None])
 
     def product_sparse(self, X: SparseFeatures) -> SparseFeatures:
         """`P X` for sparse features, sparse again."""

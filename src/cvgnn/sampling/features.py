@@ -36,8 +36,11 @@ class FeatureSource(ABC):
 
 
 def propagate_features(graph: Graph, propagation: Propagation) -> FeatureSource:
-    """`P X` of a graph, dense or sparse as its features are."""
+    """`P X` of a graph, dense or sparse as its features are; taken from the graph if it holds it already."""
     x = graph.x
+    same = (graph.PX_normalization, None if graph.PX is None else graph.PX.dtype)
+    if graph.PX is not None and same == (propagation.normalization, propagation.dtype):
+        return SparseSource(graph.PX) if isinstance(graph.PX, SparseFeatures) else DenseSource(graph.PX)
     if isinstance(x, SparseFeatures):
         return SparseSource(propagation.product_sparse(x.to(propagation.dtype)))
     return DenseSource(propagation.product(x.to(propagation.dtype)))
