@@ -7,12 +7,13 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
 
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import GraphSource, TrainConfig, make_config
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ESTIMATORS
 from cvgnn.graph.propagation import NORMALIZATIONS
@@ -207,9 +208,8 @@ def test_a_config_cannot_be_changed() -> None:
         dataclasses.replace(TrainConfig(), lr=-1.0)
 
 
-def test_numbers_of_numpy_are_not_silently_kept_where_json_cannot_hold_them() -> None:
-    with pytest.raises(CvgnnError, match="hidden must be a whole number"):
-        make_config(hidden=np.int64(3))
+def test_numbers_of_numpy_become_what_json_can_hold() -> None:
+    assert type(make_config(hidden=np.int64(3)).hidden) is int
     assert json.dumps(make_config(lr=np.float64(0.5)).to_dict())  # a float64 is a float
 
 
@@ -219,3 +219,33 @@ def test_the_config_is_light() -> None:
     code = f"import sys; import cvgnn.config; print({heavy})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dataset": "cora", "graph": Path("g.npz")}, r"either dataset or graph, not both \('cora' and 'g\.npz'\)"),
+        ({"graph": Path("g.npz"), "root": Path("r")}, "root goes with dataset, not with graph"),
+        ({"directed": "yes"}, "directed must be True or False, not 'yes'"),
+        ({"split_seed": -1}, "split_seed must be a whole number of at least 0, not -1"),
+        ({"train_fraction": 0.0}, r"train_fraction must be a number in \(0, 1\), not 0\.0"),
+        ({"train_fraction": 1.0}, r"train_fraction must be a number in \(0, 1\), not 1\.0"),
+        ({"val_fraction": -0.1}, r"val_fraction must be a number in \[0, 1\), not -0\.1"),
+        ({"train_fraction": 0.7, "val_fraction": 0.4}, r"must sum to at most 1, not 0\.7 \+ 0\.4"),
+        ({"per_class": 0}, "per_class must be a whole number of at least 1, not 0"),
+    ],
+)
+def test_impossible_sources(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(CvgnnError, match=said):
+        GraphSource(**options)
+
+
+def test_a_source_without_a_name_is_the_bundled_graph() -> None:
+    assert GraphSource().name == GraphSource().to_dict()["dataset"] == "citeseer"
+    assert GraphSource(graph=Path("g.npz")).name is None
+
+
+def test_a_source_is_recorded_with_absolute_paths() -> None:
+    recorded = GraphSource(dataset="cora", root=Path("some/where")).to_dict()
+    assert recorded["root"] == str(Path("some/where").resolve())
+    assert json.loads(json.dumps(recorded)) == recorded

@@ -6,12 +6,73 @@ and a test holds them equal to those of the parts.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, final, get_args, get_type_hints
 
-from cvgnn.errors import require, unknown_name
+from cvgnn.errors import require, require_integer, require_number, unknown_name
+from cvgnn.limits import MAX_THREADS, check_fan_out
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GraphSource:
+    """Where a graph comes from: a named data set, or a file or folder of the user's."""
+
+    dataset: str | None = None
+    """Name of a data set (see cvgnn datasets); citeseer, which is bundled, if no graph is named at all."""
+
+    root: Path | None = None
+    """Folder with the data set's raw files; citeseer needs none."""
+
+    graph: Path | None = None
+    """Your own graph: a store, an .npz or .pt file, or a folder of CSV or Parquet files (see docs/files.md)."""
+
+    directed: bool = False
+    """Keep the directions of the edges instead of making the graph undirected."""
+
+    split_seed: int = 0
+    """Seed of the random split, for a graph that comes without one."""
+
+    train_fraction: float = 0.6
+    """Share of the labelled nodes in a random split's training set."""
+
+    val_fraction: float = 0.2
+    """Share of the labelled nodes in a random split's validation set; the rest is for testing."""
+
+    per_class: int | None = None
+    """Training nodes of each class in a random split, instead of a share."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.dataset is None or self.graph is None,
+            f"give either dataset or graph, not both ({self.dataset!r} and {str(self.graph)!r})",
+        )
+        require(
+            self.graph is None or self.root is None,
+            f"root goes with dataset, not with graph; leave it out (it is {str(self.root)!r})",
+        )
+        require(isinstance(self.directed, bool), f"directed must be True or False, not {self.directed!r}")
+        require_integer("split_seed", self.split_seed, at_least=0)
+        require_number("train_fraction", self.train_fraction, "a number in (0, 1)", above=0.0, below=1.0)
+        require_number("val_fraction", self.val_fraction, "a number in [0, 1)", at_least=0.0, below=1.0)
+        require(
+            self.train_fraction + self.val_fraction <= 1,
+            f"train_fraction and val_fraction must sum to at most 1, not {self.train_fraction} + {self.val_fraction}",
+        )
+        if self.per_class is not None:
+            require_integer("per_class", self.per_class, at_least=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON values; folders as absolute paths, so that the record holds from anywhere."""
+        paths = {n: None if (p := getattr(self, n)) is None else str(p.resolve()) for n in ("root", "graph")}
+        return {**asdict(self), **paths, "dataset": self.name}
+
+    @property
+    def name(self) -> str | None:
+        """The data set's name; None for a graph of the user's."""
+        return self.dataset or ("citeseer" if self.graph is None else None)
 
 
 @final
@@ -99,31 +160,29 @@ class TrainConfig:
             choices = get_args(hint)
             if choices and isinstance(choices[0], str) and getattr(self, name) not in choices:
                 raise unknown_name(name, getattr(self, name), choices)
-        for name in ("batch_size", "epochs", "layers", "hidden", "eval_every"):
-            _require_integer(name, getattr(self, name), at_least=1)
-        if self.threads is not None:
-            _require_integer("threads", self.threads, at_least=1)
-        _require_integer("seed", self.seed, at_least=0)
+        at_most = {"threads": MAX_THREADS}
+        for name in ("batch_size", "epochs", "layers", "hidden", "eval_every", "threads", "seed"):
+            value = getattr(self, name)
+            if name != "threads" or value is not None:
+                whole = require_integer(name, value, at_least=int(name != "seed"), at_most=at_most.get(name))
+                object.__setattr__(self, name, whole)  # numpy's integers become Python's, which JSON can hold
         require(isinstance(self.bias, bool), f"bias must be True or False, not {self.bias!r}")
         self._check_fan_out()
-        _require_number("lr", self.lr, "a number above 0", above=0.0)
-        _require_number("weight_decay", self.weight_decay, "zero or a positive number", at_least=0.0)
-        _require_number("dropout", self.dropout, "a number in [0, 1)", at_least=0.0, below=1.0)
+        require_number("lr", self.lr, "a number above 0", above=0.0)
+        require_number("weight_decay", self.weight_decay, "zero or a positive number", at_least=0.0)
+        require_number("dropout", self.dropout, "a number in [0, 1)", at_least=0.0, below=1.0)
         for name in ("beta1", "beta2"):
             if getattr(self, name) is not None:
-                _require_number(name, getattr(self, name), "a number in [0, 1)", at_least=0.0, below=1.0)
+                require_number(name, getattr(self, name), "a number in [0, 1)", at_least=0.0, below=1.0)
         if self.nu_min is not None:
-            _require_number("nu_min", self.nu_min, "a number above 0", above=0.0)
+            require_number("nu_min", self.nu_min, "a number above 0", above=0.0)
 
     def _check_fan_out(self) -> None:
         given, hops = self.num_neighbors, self.layers - 1
         require(isinstance(given, tuple), f"num_neighbors must be a tuple of whole numbers, not {given!r}")
         require(len(given) > 0, "num_neighbors is empty, (); give one number, or layers - 1 of them")
         for fan_out in given:
-            require(
-                _is_integer(fan_out) and (fan_out == -1 or fan_out >= 1),
-                f"num_neighbors must be whole numbers of at least 1, or -1 for all neighbors, not {fan_out!r}",
-            )
+            check_fan_out(fan_out, self.scheme)
         require(
             len(given) in (1, hops),
             f"num_neighbors has {len(given)} entries, {given}, but {self.layers} layers sample at {hops} hops "
@@ -157,27 +216,3 @@ def make_config(**options: Any) -> TrainConfig:
         several = isinstance(given, Sequence) and not isinstance(given, str)
         options["num_neighbors"] = tuple(given) if several else (given,)
     return TrainConfig(**options)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _require_integer(name: str, value: Any, *, at_least: int) -> None:
-    require(
-        _is_integer(value) and value >= at_least,
-        f"{name} must be a whole number of at least {at_least}, not {value!r}",
-    )
-
-
-def _require_number(
-    name: str,
-    value: Any,
-    rule: str,
-    *,
-    at_least: float = -math.inf,
-    above: float = -math.inf,
-    below: float = math.inf,
-) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    require(number and value >= at_least and above < value < below, f"{name} must be {rule}, not {value!r}")

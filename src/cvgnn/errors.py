@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
+import operator
 from collections.abc import Iterable
+from typing import Any
 
 
 class CvgnnError(ValueError):
@@ -29,3 +32,33 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> CvgnnError:
     close = difflib.get_close_matches(str(name), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return CvgnnError(f"unknown {kind} {name!r}; known: {', '.join(names)}{hint}")
+
+
+def require_integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
+    """`value` as an int if it is a whole number in range (numpy's integers are, booleans are not).
+
+    >>> require_integer("layers", 2, at_least=1)
+    2
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < at_least:
+        raise CvgnnError(f"{name} must be a whole number of at least {at_least}, not {value!r}")
+    require(at_most is None or number <= at_most, f"{name} must be at most {at_most}, not {value!r}")
+    return number
+
+
+def require_number(
+    name: str,
+    value: Any,
+    rule: str,
+    *,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> None:
+    """Refuse what is not a finite number in range; `rule` says the range in words."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    require(number and value >= at_least and above < value < below, f"{name} must be {rule}, not {value!r}")

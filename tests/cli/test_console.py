@@ -97,7 +97,7 @@ def test_lines_when_piped(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(monkeypatch, [record(1), record(2, test=0.5)], terminal=False, epochs=2)
     assert text.splitlines() == [
         "Graph(p[3]: 3 nodes, 2 edges, 3 dense features, 2 classes, split 1/1/1)",
-        "2 layers of width 32, estimator cv, adam (torch's form), lr 0.01, batches of 20, seed 0",
+        "2 layers of width 32, cv with 2 neighbors without-replacement, adam (torch's form), lr 0.01, batches of 20, seed 0",
         "epoch 1/2  loss 1.0000",
         "epoch 2/2  loss 0.5000  train 100.00%  val 25.00%  test 50.00%",
     ]

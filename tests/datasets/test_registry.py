@@ -1,18 +1,27 @@
-"""Named data sets, from the package and from folders laid out in the three known ways."""
+"""Named data sets, from the package, from folders laid out in the known ways, and from a server."""
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
 from cvgnn.datasets import load
+from cvgnn.datasets.catalog import CATALOG, SYNTHETIC
 from cvgnn.datasets.planetoid import SUFFIXES
 from cvgnn.datasets.registry import DATASETS
 from cvgnn.errors import CvgnnError
 from cvgnn.graph import Graph, SparseFeatures
+from tests.datasets import pyg
+from tests.datasets.layouts import small, write_arxiv, write_flickr, write_reddit
+from tests.datasets.server import Page, Server
 
 SHAPES = {  # nodes, undirected edges, features, classes, train, val, test
     "citeseer": (3327, 4552, 3703, 6, 120, 500, 1000),
@@ -45,8 +54,13 @@ def link_files(source: Path, folder: Path, name: str) -> None:
 
 
 def test_known_names() -> None:
-    assert set(DATASETS) == set(SHAPES)
-    assert DATASETS[0] == "citeseer"  # the default comes first in messages
+    assert DATASETS[:6] == ("citeseer", "cora", "pubmed", "ogbn-arxiv", "flickr", "reddit")  # the default comes first
+
+
+def test_names_are_known_without_torch() -> None:
+    code = "import sys; from cvgnn.datasets import DATASETS, load; print(sorted({'torch', 'scipy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_citeseer_is_bundled() -> None:
@@ -85,7 +99,7 @@ def test_pubmed_in_pygs_layout(shared_data: Path, tmp_path: Path) -> None:
     assert shape(load("pubmed", tmp_path)) == SHAPES["pubmed"]
 
 
-@pytest.mark.parametrize("name", ["corra", "Cora", "", "reddit"])
+@pytest.mark.parametrize("name", ["corra", "Cora", "", "reddit2"])
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
     with pytest.raises(CvgnnError) as caught:
         load(name)
@@ -93,12 +107,14 @@ def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cora", "pubmed"])
-def test_what_is_not_bundled_needs_a_root(name: str) -> None:
+def test_what_is_not_bundled_needs_a_root_or_the_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CVGNN_OFFLINE", "1")
     with pytest.raises(CvgnnError) as caught:
         load(name)
     sentence = str(caught.value)
     assert f"dataset {name!r} is not bundled" in sentence
-    assert f"ind.{name}.*" in sentence
+    for suffix in SUFFIXES:
+        assert f"ind.{name}.{suffix}" in sentence
     assert "--root" in sentence
 
 
@@ -133,3 +149,117 @@ def test_a_changed_file_is_refused(planetoid_folder: Path, tmp_path: Path) -> No
     shutil.copyfile(planetoid_folder / "ind.citeseer.graph", target)
     with pytest.raises(CvgnnError, match=r"ind\.cora\.graph is not the known Planetoid file"):
         load("cora", tmp_path)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_torch_geometric_reads_the_real_files_alike(planetoid_folder: Path, tmp_path: Path, name: str) -> None:
+    link_files(planetoid_folder, tmp_path / "raw", name)
+    pyg.assert_same(load(name, planetoid_folder), pyg.read("Planetoid", tmp_path / "raw", tmp_path / "pyg", PYG[name]))
+
+
+WRITERS = {"ogbn-arxiv": write_arxiv, "flickr": write_flickr, "reddit": write_reddit}
+PLACES = {
+    "ogbn-arxiv": ["", "arxiv", "ogbn_arxiv", "ogbn-arxiv", "raw/arxiv", "ogbn-arxiv/raw/arxiv"],
+    "flickr": ["", "flickr", "Flickr/raw", "flickr/raw", "raw"],
+    "reddit": ["", "reddit", "Reddit/raw", "reddit/raw", "raw"],
+}
+
+
+@pytest.mark.parametrize(("name", "place"), [(name, place) for name, places in PLACES.items() for place in places])
+def test_a_root_is_used_as_it_is(tmp_path: Path, home: Path, name: str, place: str) -> None:
+    g = small(symmetric=name != "ogbn-arxiv")
+    WRITERS[name](tmp_path / "root" / place, g)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    graph = load(name, tmp_path / "root")
+    assert graph.name == name
+    assert (graph.num_nodes, graph.num_edges) == (23, len(g.pairs()))
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+    assert not home.exists()
+
+
+def serve(server: Server, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `server` serve the files in `folder` as upstream does, and the catalog name it."""
+    dataset = CATALOG[name]
+    items = []
+    for item in dataset.downloads:
+        if item.archive:
+            buffer = io.BytesIO()
+            with zipfile.ZipFile(buffer, "w") as file:
+                for member in dataset.files:
+                    file.write(folder / member, f"{dataset.inner}/{member}" if dataset.inner else member)
+                file.writestr(f"{dataset.inner or 'docs'}/README.md", "not wanted")
+            data = buffer.getvalue()
+        else:
+            data = (folder / item.file).read_bytes()
+        server.pages[f"/{name}/{item.file}"] = Page(data, stop_after=[len(data) // 3])
+        items.append(dataclasses.replace(item, url=server.url(f"/{name}/{item.file}")))
+    monkeypatch.setitem(CATALOG, name, dataclasses.replace(dataset, downloads=tuple(items)))
+
+
+@pytest.mark.parametrize("name", ["cora", "ogbn-arxiv", "flickr", "reddit"])
+def test_from_upstream_to_a_graph_and_then_offline(
+    server: Server,
+    tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Every transfer breaks once on the way."""
+    if name == "cora":
+        source = request.getfixturevalue("planetoid_folder")
+    else:
+        source = WRITERS[name](tmp_path, small(symmetric=name != "ogbn-arxiv"))
+    serve(server, name, source, monkeypatch)
+    expected = load(name, source)
+    assert not home.exists()
+    assert_same(load(name), expected)
+    assert len(server.requests) == 2 * len(CATALOG[name].downloads)
+    monkeypatch.setenv("CVGNN_OFFLINE", "1")
+    assert_same(load(name), expected)
+    assert_same(load(name, home), expected)  # the cache folder is a root like any other
+    files = {path.name for path in home.rglob("*") if path.is_file()}
+    kept = {"parsed.npz"} if name == "ogbn-arxiv" else set()
+    assert files == {".lock", *(Path(file).name for file in CATALOG[name].files), *kept}
+
+
+def test_a_wrong_file_from_upstream_is_refused(
+    server: Server, planetoid_folder: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    serve(server, "cora", planetoid_folder, monkeypatch)
+    server.pages["/cora/ind.cora.graph"] = Page((planetoid_folder / "ind.citeseer.graph").read_bytes())
+    with pytest.raises(
+        CvgnnError, match=r"ind\.cora\.graph: its SHA-256 should be .*so it was thrown away; fetch by hand"
+    ):
+        load("cora")
+    assert not (home / "cora" / "raw" / "ind.cora.graph").exists()
+    assert (home / "cora" / "raw" / "ind.cora.x").exists()
+
+
+def test_arxiv_directed_and_undirected(tmp_path: Path) -> None:
+    g = small(symmetric=False)
+    write_arxiv(tmp_path, g)
+    undirected, directed = load("ogbn-arxiv", tmp_path), load("ogbn-arxiv", tmp_path, directed=True)
+    assert (undirected.name, undirected.directed) == ("ogbn-arxiv", False)
+    assert (directed.name, directed.directed) == ("ogbn-arxiv (directed)", True)
+    assert directed.num_edges == len(set(g.edges))
+    assert undirected.num_edges == len(g.pairs())
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_synthetic_names_go_to_their_generator(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path, name: str
+) -> None:
+    from cvgnn.datasets import synthetic
+
+    asked: list[tuple[str, Path]] = []
+    monkeypatch.setattr(synthetic, "load_preset", lambda name, root: asked.append((name, root)))
+    load(name)
+    load(name, tmp_path)
+    assert asked == [(name, home), (name, tmp_path)]
+
+
+@pytest.mark.parametrize("name", ["citeseer", "cora", "flickr", "reddit", "synthetic-arxiv"])
+def test_the_others_have_no_directions(name: str) -> None:
+    with pytest.raises(CvgnnError, match="has no directions; directed=True is for ogbn-arxiv"):
+        load(name, directed=True)

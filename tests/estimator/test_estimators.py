@@ -152,3 +152,17 @@ def test_refused() -> None:
     with pytest.raises(CvgnnError, match=r"keeps no state, but history\.1\.values was given"):
         SampledSum(FEATURES).load_state_dict({"history.1.values": torch.zeros(1)})
     assert SampledSum(FEATURES).state_dict() == {}
+
+
+def test_the_dtype_is_the_features() -> None:
+    assert ControlVariate(FEATURES, [4]).history(1).values.dtype == torch.float64
+
+
+def test_a_state_of_another_depth_is_refused() -> None:
+    state = ControlVariate(FEATURES, [4, 4]).state_dict()
+    with pytest.raises(
+        CvgnnError, match=r"the state holds history\.2\.values, history\.2\.written, which this estimator"
+    ):
+        ControlVariate(FEATURES, [4]).load_state_dict(state)
+    with pytest.raises(CvgnnError, match="widths must list the width of each hidden layer, not 4"):
+        ControlVariate(FEATURES, 4)  # type: ignore[arg-type]

@@ -63,3 +63,16 @@ def test_a_foreign_state_is_refused() -> None:
         History(4, 2).load_state_dict({})
     with pytest.raises(CvgnnError, match=r"cannot take values of shape \[4, 3\]"):
         History(4, 2).fill(torch.zeros(4, 3), step=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"width": 0}, "width must be a whole number of at least 1, not 0"),
+        ({"width": 2.5}, r"width must be a whole number of at least 1, not 2\.5"),
+        ({"storage": torch.int8}, r"storage must be one of .* not torch\.int8"),
+    ],
+)
+def test_impossible_histories(arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(CvgnnError, match=said):
+        History(**{"num_nodes": 3, "width": 2, **arguments})  # type: ignore[arg-type]

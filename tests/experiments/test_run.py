@@ -218,7 +218,7 @@ def test_the_factory_gets_all_parameters() -> None:
 
 
 def test_the_factory_of_the_same_optimizer_gives_the_same_run() -> None:
-    factory = partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4, foreach=True)
+    factory = partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4, fused=True)
     assert_same_weights(small(make_optimizer=factory), small(optimizer="adam"))
 
 

@@ -94,9 +94,25 @@ def test_masks_and_arrays_are_taken() -> None:
         ([[0, 1], [1, 0]], {"edge_weight": [1.0, 2.0]}, r"edge \(0, 1\) is listed with two weights, 2 and 1"),
         ([[0], [1]], {"x": torch.ones(4)}, r"x must be a matrix \[N, F\]; it has shape \[4\]"),
         ([[0], [1]], {"train_ids": torch.tensor([True, False])}, r"train_ids is a mask of shape \[2\]; it must be \[4\]"),
+        ([[0], [1]], {"x": None}, "x must be a matrix of numbers, not NoneType"),
+        ([[0], [1]], {"x": [[1.0], [1.0, 2.0]]}, "x must be a matrix of numbers, not list"),
+        ([[0], [1]], {"x": torch.eye(4).to_sparse()}, "x is a sparse tensor; give SparseFeatures"),
+        ([[0], [1]], {"edge_weight": ["a"]}, "edge_weight must hold numbers"),
+        ([[0], [1]], {"num_classes": "3"}, "num_classes must be a whole number of at least 1, not '3'"),
         ([[0], [1]], {"y": [0.5, 0, 0, 0]}, "y must hold integers, not float64"),
     ],
 )  # fmt: skip
 def test_refused(edges: Any, more: dict[str, Any], said: str) -> None:
     with pytest.raises(CvgnnError, match=said):
         build(edges, **more)
+
+
+def test_the_callers_arrays_may_change() -> None:
+    y, train = np.array([0, 1, 0, 1]), np.array([0, 2])
+    g = build([[0], [1]], y=y, train_ids=train)
+    y[:], train[:] = 7, 3
+    assert (g.y.tolist(), g.train_ids.tolist()) == ([0, 1, 0, 1], [0, 2])
+
+
+def test_features_carry_no_gradient() -> None:
+    assert not build([[0], [1]], x=torch.ones(4, 2, requires_grad=True)).x.requires_grad  # type: ignore[union-attr]

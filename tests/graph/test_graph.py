@@ -8,6 +8,7 @@ import torch
 
 from cvgnn.errors import CvgnnError
 from cvgnn.graph import Graph, SparseFeatures
+from cvgnn.graph import graph as graph_module
 
 NAN, INF = float("nan"), float("inf")
 
@@ -65,7 +66,7 @@ def test_large_finite_features_pass() -> None:
         ({"y": torch.tensor([0, 2, 1, 0])}, r"labels must lie in 0..1 \(or be -1 for unknown\); found 2 at node 1"),
         ({"y": torch.tensor([0, 1, -2, 0])}, "found -2 at node 2"),
         ({"y": torch.tensor([0, 1])}, r"y must have one label per node, \[4\]; it has shape \[2\]"),
-        ({"num_classes": 0}, "num_classes must be at least 1, not 0"),
+        ({"num_classes": 0}, "num_classes must be a whole number of at least 1, not 0"),
         ({"x": torch.tensor([[1, NAN], [1, 1], [1, 1], [1, 1]])}, "x has a NaN or infinite value at node 0, column 1"),
         ({"x": torch.tensor([[1, 1], [1, 1], [INF, 1], [-INF, 1]])}, "NaN or infinite value at node 2, column 0"),
         ({"x": sparse(NAN)}, "x has a NaN or infinite value at node 2, column 0"),
@@ -79,6 +80,17 @@ def test_large_finite_features_pass() -> None:
         ({"indices": torch.tensor([1, 2, 2, 1])}, "ascending and without duplicates"),
         ({"indptr": torch.tensor([0, 1, 3, 4, 5])}, "indptr must rise from 0 to the number of edge entries, 4"),
         ({"indptr": torch.tensor([0, 3, 1, 4, 4])}, "indptr must rise"),
+        ({"num_classes": 2.5}, r"num_classes must be a whole number of at least 1, not 2\.5"),
+        ({"y": torch.tensor([0.7, 1.2, 1.0, 0.0])}, r"y must be a tensor of integers, not torch\.float32"),
+        ({"y": torch.tensor([True, False, True, True])}, r"y must be a tensor of integers, not torch\.bool"),
+        ({"indptr": torch.tensor([0, 1.5, 3, 4, 4])}, "indptr must be a tensor of integers"),
+        ({"indices": torch.tensor([[1, 0], [2, 1]])}, "indices must be a vector"),
+        ({"indices": [1, 0, 2, 1]}, "indices must be a tensor of integers, not list"),
+        ({"indices": torch.tensor([2**32 + 1, 0, 2, 1])}, r"edges must name nodes in 0..3; found 4294967297"),
+        ({"indices": torch.tensor([1, 0, 2, 0])}, "the edges are not symmetric"),
+        ({"edge_weight": torch.tensor([1.0, 2.0, 1.0, 1.0])}, "the edges are not symmetric"),
+        ({"PX": torch.ones(3, 2), "PX_normalization": "symmetric"}, "PX must have the shape of x"),
+        ({"PX": torch.ones(4, 2)}, "PX_normalization must name the normalization"),
         ({"edge_weight": torch.ones(3)}, r"edge_weight must be floating point of shape \[4\]"),
         ({"edge_weight": torch.tensor([1.0, 1.0, 0.0, 1.0])}, "edge_weight must be positive and finite"),
     ],
@@ -92,3 +104,21 @@ def test_no_nodes() -> None:
     empty = torch.tensor([], dtype=torch.int64)
     with pytest.raises(CvgnnError, match=r"1 to 2147483647 nodes; this one has 0"):
         Graph(indptr=torch.tensor([0]), indices=empty, x=torch.ones(0, 1), y=empty, num_classes=1, train_ids=empty, val_ids=empty, test_ids=empty)  # fmt: skip
+
+
+def test_directed_structures_need_no_reverse() -> None:
+    assert make(indices=torch.tensor([1, 0, 2, 0]), directed=True).num_edges == 4
+
+
+def test_symmetric_weights_pass() -> None:
+    assert make(edge_weight=torch.tensor([2.0, 2.0, 0.5, 0.5])).edge_weight is not None
+
+
+def test_symmetry_of_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of several pieces wrap around as 64-bit sums do."""
+    row = torch.arange(1000, dtype=torch.int32).repeat_interleave(2)
+    column = (row + torch.tensor([1, 999], dtype=torch.int32).repeat(1000)) % 1000
+    monkeypatch.setattr(graph_module, "_PIECE", 7)
+    assert graph_module.symmetric(row, column, None)
+    column[5] = 0
+    assert not graph_module.symmetric(row, column, None)

@@ -64,10 +64,15 @@ def test_dropout_masks() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"num_layers": 0}, "layers must be at least 1, not 0"),
-        ({"hidden_channels": 0}, "hidden must be at least 1, not 0"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), not 1.0"),
-        ({"dropout": -0.1}, r"dropout must lie in \[0, 1\), not -0.1"),
+        ({"num_layers": 0}, "layers must be a whole number of at least 1, not 0"),
+        ({"hidden_channels": 0}, "hidden must be a whole number of at least 1, not 0"),
+        ({"dropout": 1.0}, r"dropout must be a number in \[0, 1\), not 1.0"),
+        ({"dropout": -0.1}, r"dropout must be a number in \[0, 1\), not -0.1"),
+        ({"dropout": "a"}, r"dropout must be a number in \[0, 1\), not 'a'"),
+        ({"in_channels": 0}, "in_channels must be a whole number of at least 1, not 0"),
+        ({"out_channels": 0}, "out_channels must be a whole number of at least 1, not 0"),
+        ({"hidden_channels": 2.5}, r"hidden must be a whole number of at least 1, not 2\.5"),
+        ({"bias": "no"}, "bias must be True or False, not 'no'"),
         ({"norm": "batch"}, "unknown norm 'batch'; known: layer, none"),
     ],
 )

@@ -81,9 +81,54 @@ def test_an_epoch_does_not_depend_on_the_ones_before() -> None:
 
 def test_refused_values() -> None:
     sampler = NeighborSampler(PROPAGATION, num_neighbors=2, num_layers=2)
-    with pytest.raises(CvgnnError, match="batch_size must be at least 1, not 0"):
+    with pytest.raises(CvgnnError, match="batch_size must be a whole number of at least 1, not 0"):
         BatchLoader(SCATTERED, sampler, batch_size=0)
     with pytest.raises(CvgnnError, match="training split is empty"):
         BatchLoader(SCATTERED[:0], sampler, batch_size=1)
     with pytest.raises(CvgnnError, match="unknown batches 'shufle'; known: shuffle, replacement"):
         BatchLoader(SCATTERED, sampler, batch_size=1, mode="shufle")  # type: ignore[arg-type]
+    with pytest.raises(CvgnnError, match=r"batch_size must be a whole number of at least 1, not 1\.5"):
+        BatchLoader(SCATTERED, sampler, batch_size=1.5)  # type: ignore[arg-type]
+    with pytest.raises(CvgnnError, match="epoch must be a whole number of at least 1, not 0"):
+        next(loader().epoch(0))
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (torch.tensor([0, N]), f"ids must lie in 0..{N - 1}; found {N}"),
+        (torch.tensor([-1]), "found -1"),
+        (torch.tensor([10**8]), "found 100000000"),
+        (torch.tensor([1, 1]), "ids must be distinct"),
+        (torch.tensor([1.0]), "ids must be an int64 tensor of node ids, not torch.float32"),
+        (torch.tensor([True]), "ids must be an int64 tensor of node ids, not torch.bool"),
+        ([1, 2], r"ids must be an int64 tensor of node ids, not \[1, 2\]"),
+    ],
+)
+def test_ids_that_compiled_code_must_not_see(ids: torch.Tensor, said: str) -> None:
+    sampler = NeighborSampler(PROPAGATION, num_neighbors=2, num_layers=2)
+    with pytest.raises(CvgnnError, match=said):
+        sampler.sample(ids, 1)
+    with pytest.raises(CvgnnError, match=said):
+        BatchLoader(ids, sampler, batch_size=1)
+
+
+def test_a_batch_of_ones_own_holds_training_ids_only() -> None:
+    assert loader().batch(torch.tensor([48, 3]), 1).ids.tolist() == [48, 3]
+    with pytest.raises(CvgnnError, match="node 4 is not a training node; a batch holds training ids only"):
+        loader().batch(torch.tensor([3, 4]), 1)
+
+
+def test_the_callers_tensor_may_change() -> None:
+    ids = SCATTERED.clone()
+    sampler = NeighborSampler(PROPAGATION, num_neighbors=2, num_layers=2)
+    mine = BatchLoader(ids, sampler, batch_size=4)
+    ids[0] = 49
+    assert mine.train_ids.equal(SCATTERED)
+
+
+def test_a_layer_without_a_block() -> None:
+    batch = next(loader().epoch(1))
+    for k in (0, 2):
+        with pytest.raises(CvgnnError, match=rf"layer {k} is not sampled; layers 1..1 are"):
+            batch.block(k)

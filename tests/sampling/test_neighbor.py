@@ -62,19 +62,42 @@ def test_control_is_optional() -> None:
 @pytest.mark.parametrize(
     ("num_neighbors", "num_layers", "said"),
     [
-        (0, 2, "num_neighbors must be at least 1, or -1 for all neighbors; it is 0"),
-        (-2, 2, "it is -2"),
-        (0, 1, "it is 0"),
+        (0, 2, "num_neighbors must be whole numbers of at least 1, or -1 for all neighbors, not 0"),
+        (-2, 2, "not -2"),
+        (0, 1, "not 0"),
         ([2, 2], 2, "num_neighbors has 2 entries, but 2 layers sample at 1 hops"),
-        ([2, 0], 3, "it is 0"),
-        (2, 0, "layers must be at least 1, not 0"),
+        ([2, 0], 3, "not 0"),
+        (2.0, 2, "not 2.0"),
+        ("2", 2, "not '2'"),
+        (None, 2, "not None"),
+        (True, 2, "not True"),
+        ([2.5], 2, "not 2.5"),
+        (10**30, 2, f"not {10**30}"),
+        (2, 2.0, "layers must be a whole number of at least 1, not 2.0"),
+        (2, 0, "layers must be a whole number of at least 1, not 0"),
     ],
 )
 def test_impossible_fan_outs(num_neighbors: int | list[int], num_layers: int, said: str) -> None:
     with pytest.raises(CvgnnError, match=said):
-        fan_outs(num_neighbors, num_layers)
+        fan_outs(num_neighbors, num_layers, "without-replacement")
 
 
 def test_unknown_scheme() -> None:
     with pytest.raises(CvgnnError, match="unknown scheme 'papr'; known: without-replacement, with-replacement, paper"):
         NeighborSampler(PROPAGATION, num_neighbors=2, num_layers=2, scheme="papr")  # type: ignore[arg-type]
+
+
+def test_absurd_fan_outs() -> None:
+    """Without replacement a huge fan-out is all neighbors; the other schemes would draw that often, so they refuse."""
+    huge = NeighborSampler(PROPAGATION, num_neighbors=2**31 - 1, num_layers=2)
+    every = NeighborSampler(PROPAGATION, num_neighbors=-1, num_layers=2)
+    ids = torch.tensor([0, 5])
+    assert huge.sample(ids, 1)[0].sources.equal(every.sample(ids, 1)[0].sources)
+    for scheme in ("with-replacement", "paper", "released"):
+        with pytest.raises(CvgnnError, match=f"must be at most 10000 for the scheme {scheme}"):
+            NeighborSampler(PROPAGATION, num_neighbors=10_001, num_layers=2, scheme=scheme)  # type: ignore[arg-type]
+
+
+def test_a_seed_is_a_whole_number() -> None:
+    with pytest.raises(CvgnnError, match=r"seed must be a whole number of at least 0, not 1\.5"):
+        NeighborSampler(PROPAGATION, num_neighbors=2, num_layers=2, seed=1.5)  # type: ignore[arg-type]

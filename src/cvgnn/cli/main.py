@@ -6,28 +6,37 @@ spin-wait, small operations get up to 100 times slower when another process is b
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cvgnn._version import __version__
-from cvgnn.errors import CvgnnError
+from cvgnn.errors import CvgnnError, unknown_name
 
 _HELP = f"""cvgnn {__version__}: train graph convolutional networks on large graphs, fast, on a CPU
 
 usage: cvgnn COMMAND [--help] [options]
 
 commands:
-  train      train a GCN on a data set and report its accuracy
+  train      train a GCN on a data set or on your own graph, and report its accuracy
+  predict    classes, probabilities or embeddings of nodes from a finished run
+  convert    turn your graph (npz, CSV, Parquet, pt) into a store that opens at once, whatever its size
+  datasets   the named data sets: their sizes, and whether they are here
 
 examples:
   cvgnn train                                     the bundled CiteSeer graph, a few seconds
   cvgnn train --optimizer amsgrad --out runs/a    another optimizer; keep config, metrics and weights in runs/a
   cvgnn train --dataset cora --root DIR           Cora, from its raw Planetoid files in DIR
+  cvgnn train --graph my_graph.npz                your own graph
+  cvgnn predict runs/a --nodes 3,14 --out p.csv   predictions of the run in runs/a
   cvgnn train --help                              every option with its meaning and default
 
 cvgnn --version prints the version. Results, figures and the method: see the README and docs/.
 """
+
+
+_COMMANDS = ("train", "predict", "convert", "datasets")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CvgnnError as error:
         print(f"cvgnn: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemError) as error:
+        # An interrupt inside compiled code arrives as a SystemError that it caused.
+        if isinstance(error, SystemError) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         print("cvgnn: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has seen enough
@@ -56,11 +68,10 @@ def _dispatch(words: list[str]) -> int:
         print(f"cvgnn {__version__}")
         return 0
     command, *rest = words
-    if command == "train":
-        from cvgnn.cli.train import train_command
-
-        return train_command(rest)
-    raise CvgnnError(f"unknown command {command!r}; known: train (see cvgnn --help)")
+    if command not in _COMMANDS:
+        raise unknown_name("command", command, _COMMANDS)
+    run: Callable[[Sequence[str]], int] = getattr(importlib.import_module(f"cvgnn.cli.{command}"), f"{command}_command")
+    return run(rest)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ _READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
     int: ("INT", int),
     float: ("FLOAT", float),
     bool: ("{True,False}", _TRUTH.__getitem__),
-    Path: ("DIR", Path),
+    Path: ("PATH", Path),
+    str: ("TEXT", str),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from cvgnn.cli.options import option_rules
-from cvgnn.config import TrainConfig
+from cvgnn.config import GraphSource, TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +22,7 @@ class TrainCommand:
     --out DIR keeps config.json, metrics.jsonl, result.json and weights.safetensors.
     """
 
-    dataset: str = "citeseer"
-    """Name of the data set: citeseer (bundled), cora, pubmed."""
-
-    root: Path | None = None
-    """Folder with the data set's raw files; citeseer needs none."""
+    source: Annotated[GraphSource, tyro.conf.arg(name="")] = dataclasses.field(default_factory=GraphSource)
 
     out: Path | None = None
     """Folder for the run's files, new or empty; nothing is written if not given."""
@@ -47,18 +43,17 @@ def train_command(words: Sequence[str]) -> int:
     # Only now: torch takes seconds to import, and --help or a wrong word should not wait for it.
     from cvgnn._version import __version__
     from cvgnn.cli.console import Console
-    from cvgnn.datasets import load
     from cvgnn.experiments.folder import RunFolder
     from cvgnn.experiments.run import check, train
+    from cvgnn.experiments.source import load_source
     from cvgnn.training import EpochRecord, Recorder
 
     config = command.config
     folder = None if command.out is None else RunFolder(command.out)
-    graph = load(command.dataset, command.root)
+    graph = load_source(command.source)
     check(graph, config)
     if folder is not None:
-        root = None if command.root is None else str(command.root.resolve())
-        folder.write_config({"version": __version__, "dataset": command.dataset, "root": root, **config.to_dict()})
+        folder.write_config({"version": __version__, **command.source.to_dict(), **config.to_dict()})
     with Recorder(None if folder is None else folder.metrics) as recorder, Console(graph, config) as console:
 
         def on_epoch(record: EpochRecord) -> None:

@@ -3,72 +3,61 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
-from cvgnn.datasets.arrays import GraphArrays
-from cvgnn.datasets.bundled import load_bundled_citeseer
-from cvgnn.datasets.planetoid import NAMES as PLANETOID
-from cvgnn.datasets.planetoid import read_planetoid
+from cvgnn.datasets.catalog import CATALOG, SYNTHETIC
+from cvgnn.datasets.fetch import raw_folder
+from cvgnn.datasets.home import cache_folder
 from cvgnn.errors import CvgnnError, unknown_name
-from cvgnn.graph import Graph, SparseFeatures, from_edges
 
-DATASETS: tuple[str, ...] = ("citeseer", *(name for name in PLANETOID if name != "citeseer"))
+if TYPE_CHECKING:
+    from cvgnn.graph import Graph
 
-# Above this share of non-zero entries, dense rows are smaller and faster than sparse ones (PubMed: 0.10, Cora: 0.013).
-_DENSE_FROM = 0.05
+DATASETS: tuple[str, ...] = (*CATALOG, *SYNTHETIC)
 
 
-def load(name: str, root: str | Path | None = None) -> Graph:
+def load(name: str, root: str | Path | None = None, *, directed: bool = False) -> Graph:
     """A named data set as a `Graph`.
 
     Args:
-        name: `"citeseer"` (bundled), `"cora"` or `"pubmed"`, with the Planetoid public split.
-        root: folder with upstream's raw files: `ind.NAME.*` in it, in `planetoid/` or in PyG's `NAME/raw/` below it.
-            CiteSeer needs none.
+        name: `"citeseer"` (bundled), `"cora"` or `"pubmed"` with the Planetoid public split, `"ogbn-arxiv"` with OGB's
+            split by time, `"flickr"` with GraphSAINT's split, `"reddit"` with that of DGL and PyG; or a synthetic graph
+            of the size of one of these, `"synthetic-flickr"`, `"synthetic-arxiv"`, `"synthetic-reddit"`.
+        root: folder with upstream's raw files, at its top or where PyG, OGB or GraphSAINT put them below it; nothing
+            is written there. None for the cache folder (`CVGNN_HOME`), which is filled by downloading. For a synthetic
+            graph: the folder in which it is generated on first use.
+        directed: leave ogbn-arxiv directed, as the paper's released code did.
 
     >>> load("citeseer")
     Graph(citeseer: 3327 nodes, 4552 edges, 3703 sparse features, 6 classes, split 120/500/1000)
     """
     if name not in DATASETS:
         raise unknown_name("dataset", name, DATASETS)
-    if root is None and name == "citeseer":
+    if directed and name != "ogbn-arxiv":
+        raise CvgnnError(f"dataset {name!r} has no directions; directed=True is for ogbn-arxiv")
+    # Readers are imported here: they need torch, and a list of names should not wait for it.
+    if name in SYNTHETIC:
+        from cvgnn.datasets.synthetic import load_preset
+
+        return load_preset(name, cache_folder() if root is None else Path(root))
+    dataset = CATALOG[name]
+    if dataset.bundled and root is None:
+        from cvgnn.datasets.build import to_graph
+        from cvgnn.datasets.bundled import load_bundled_citeseer
+
         return to_graph(load_bundled_citeseer())
-    if root is None:
-        raise CvgnnError(
-            f"dataset {name!r} is not bundled: give the folder that holds its raw files ind.{name}.* as root "
-            "(--root on the command line)"
-        )
-    return to_graph(read_planetoid(_planetoid_folder(Path(root), name), name))
+    folder = raw_folder(dataset, None if root is None else Path(root))
+    if name == "ogbn-arxiv":
+        from cvgnn.datasets.ogb import read_arxiv
 
+        # What was parsed is kept in the cache folder only, never in a folder of the user's.
+        parsed = cache_folder() / name / "parsed.npz" if root is None else None
+        return read_arxiv(folder, directed=directed, parsed=parsed)
+    if name in ("flickr", "reddit"):
+        from cvgnn.datasets.saint import read_flickr, read_reddit
 
-def to_graph(arrays: GraphArrays) -> Graph:
-    """A `Graph` from plain arrays; features become dense where that is the smaller form."""
-    sparse = SparseFeatures(
-        torch.from_numpy(arrays.x_indptr),
-        torch.from_numpy(arrays.x_indices),
-        torch.from_numpy(arrays.x_values),
-        arrays.num_features,
-    )
-    density = arrays.x_values.size / (arrays.num_nodes * arrays.num_features)
-    return from_edges(
-        np.ascontiguousarray(arrays.edges.T),
-        x=sparse.to_dense() if density >= _DENSE_FROM else sparse,
-        y=arrays.y,
-        train_ids=arrays.train_ids,
-        val_ids=arrays.val_ids,
-        test_ids=arrays.test_ids,
-        num_classes=arrays.num_classes,
-        name=arrays.name,
-    )
+        return read_flickr(folder) if name == "flickr" else read_reddit(folder)
+    from cvgnn.datasets.build import to_graph
+    from cvgnn.datasets.planetoid import read_planetoid
 
-
-def _planetoid_folder(root: Path, name: str) -> Path:
-    pyg_name = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}[name]
-    candidates = [root, root / "planetoid", root / pyg_name / "raw"]
-    for folder in candidates:
-        if (folder / f"ind.{name}.graph").is_file():
-            return folder
-    places = ", ".join(str(folder) for folder in candidates)
-    raise CvgnnError(f"no raw files of {name!r}: ind.{name}.graph is in none of {places}; put the eight files there")
+    return to_graph(read_planetoid(folder, name))

@@ -94,7 +94,7 @@ class ControlVariate(Estimator):
     Args:
         features: rows of `P X`.
         widths: `d_1..d_{K-1}`, one history for each hidden layer.
-        dtype: of the model.
+        dtype: of the model, the features' if not given.
         storage: of the histories, `dtype` if not given.
     """
 
@@ -103,11 +103,14 @@ class ControlVariate(Estimator):
         features: FeatureSource,
         widths: Sequence[int],
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         storage: torch.dtype | None = None,
     ) -> None:
         super().__init__(features)
-        self.histories = [History(features.num_nodes, width, dtype=dtype, storage=storage) for width in widths]
+        require(isinstance(widths, list | tuple), f"widths must list the width of each hidden layer, not {widths!r}")
+        self.histories = [
+            History(features.num_nodes, width, dtype=dtype or features.dtype, storage=storage) for width in widths
+        ]
         self._staged: dict[int, tuple[Tensor, Tensor]] = {}
 
     def history(self, k: int) -> History:
@@ -149,6 +152,8 @@ class ControlVariate(Estimator):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """See `Estimator.load_state_dict`."""
         self._staged.clear()
+        foreign = sorted(state.keys() - self.state_dict().keys())
+        require(not foreign, f"the state holds {', '.join(foreign)}, which this estimator does not have")
         for k, history in enumerate(self.histories, start=1):
             prefix = f"history.{k}."
             history.load_state_dict({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})

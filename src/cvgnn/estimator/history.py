@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from cvgnn.errors import require
+from cvgnn.errors import require, require_integer
 from cvgnn.graph import Rows, weighted_sum
 
 _ENTRIES_PER_CHUNK = 1 << 16
@@ -37,6 +37,10 @@ class History:
         dtype: torch.dtype = torch.float32,
         storage: torch.dtype | None = None,
     ) -> None:
+        require_integer("num_nodes", num_nodes, at_least=1)
+        require_integer("width", width, at_least=1)
+        allowed = (torch.float32, torch.float64, torch.bfloat16)
+        require(storage is None or storage in allowed, f"storage must be one of {allowed}, not {storage}")
         self.dtype = dtype
         self.values = torch.zeros(num_nodes, width, dtype=storage or dtype)
         self.written = torch.zeros(num_nodes, dtype=torch.int64)

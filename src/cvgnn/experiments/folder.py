@@ -46,7 +46,9 @@ class RunFolder:
         self._write_json("result.json", result)
 
     def _write_json(self, name: str, value: dict[str, Any]) -> None:
-        (self.path / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        partial = self.path / f"{name}.partial"
+        partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        partial.replace(self.path / name)
 
 
 @contextmanager

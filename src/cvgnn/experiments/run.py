@@ -125,6 +125,7 @@ def train(
             seed=config.seed,
             keep_tau=config.output == "tau",
         )
+        trainer.warm_up()
         records = []
         for record in trainer.epochs(config.epochs, eval_every=config.eval_every):
             records.append(record)
@@ -200,6 +201,7 @@ def summarize(graph: Graph, config: TrainConfig, records: list[EpochRecord], tra
     return {
         "version": __version__,
         "dataset": graph.name,
+        "split": graph.split,
         "estimator": config.estimator,
         "scheme": config.scheme,
         "optimizer": config.optimizer,

@@ -1,5 +1,9 @@
 """Graphs and the propagation matrix `P`."""
 
+from cvgnn.graph.arrays import from_arrays as from_arrays
+from cvgnn.graph.convert import from_pyg as from_pyg
+from cvgnn.graph.convert import from_scipy as from_scipy
+from cvgnn.graph.convert_networkx import from_networkx as from_networkx
 from cvgnn.graph.edges import from_edges as from_edges
 from cvgnn.graph.graph import Graph as Graph
 from cvgnn.graph.propagation import NORMALIZATIONS as NORMALIZATIONS

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from cvgnn.errors import CvgnnError, require
+from cvgnn.errors import CvgnnError, require, require_integer
 from cvgnn.graph.graph import Graph
 from cvgnn.graph.sparse_features import SparseFeatures
 
@@ -39,7 +39,7 @@ def from_edges(
 
     Args:
         edge_index: integers `[2, m]`; column `(u, v)` is a message from `u` to `v`.
-        x: features `[N, F]`; `N` is taken from here.
+        x: features `[N, F]`; `N` is taken from here. They are not copied: do not change them while the graph is in use.
         y: labels `[N]`.
         train_ids, val_ids, test_ids: node ids, or boolean masks `[N]`.
         edge_weight: positive `[m]`, or None.
@@ -53,14 +53,15 @@ def from_edges(
     >>> g.indptr.tolist(), g.indices.tolist()
     ([0, 1, 3, 4], [1, 0, 2, 1])
     """
-    features = x if isinstance(x, SparseFeatures) else torch.as_tensor(x)
+    features = x if isinstance(x, SparseFeatures) else _dense(x)
     require(len(features.shape) == 2, f"x must be a matrix [N, F]; it has shape {list(features.shape)}")
     num_nodes = features.shape[0]
     source, target = _checked_edge_index(edge_index, num_nodes)
     weight = None if edge_weight is None else _checked_weight(edge_weight, source.size)
     labels = _integers(y, "y")
     known = labels[labels >= 0]
-    classes = num_classes if num_classes is not None else (int(known.max()) + 1 if known.size else 1)
+    found = int(known.max()) + 1 if known.size else 1
+    classes = found if num_classes is None else require_integer("num_classes", num_classes, at_least=1)
     indptr, indices, weight = compress(source, target, weight, num_nodes, directed=directed)
     return Graph(
         indptr=torch.from_numpy(indptr),
@@ -77,6 +78,7 @@ def from_edges(
         node_names=node_names,
         class_names=None if class_names is None else tuple(class_names),
         split=split,
+        built=True,
     )
 
 
@@ -102,7 +104,8 @@ def compress(
         weight = None if weight is None else np.concatenate([weight, weight])
     entry = target * np.int64(num_nodes) + source
     if weight is None:
-        entry = np.unique(entry)
+        entry.sort()  # np.unique hashes, which takes many times longer
+        entry = entry[np.append(True, entry[1:] != entry[:-1])] if entry.size else entry
     else:
         order = np.argsort(entry, kind="stable")
         entry, weight = entry[order], weight[order]
@@ -121,6 +124,15 @@ def compress(
     indptr = np.zeros(num_nodes + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=num_nodes), out=indptr[1:])
     return indptr, (entry % num_nodes).astype(np.int32), weight
+
+
+def _dense(x: Tensor | np.ndarray) -> Tensor:
+    try:
+        tensor = torch.as_tensor(x).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise CvgnnError(f"x must be a matrix of numbers, not {type(x).__name__}; see also from_arrays") from None
+    require(tensor.layout == torch.strided, "x is a sparse tensor; give SparseFeatures, or use cvgnn.graph.from_arrays")
+    return tensor
 
 
 def _checked_edge_index(edge_index: Tensor | ArrayLike, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +154,10 @@ def _checked_edge_index(edge_index: Tensor | ArrayLike, num_nodes: int) -> tuple
 
 
 def _checked_weight(edge_weight: Tensor | ArrayLike, num_edges: int) -> np.ndarray:
-    weight = np.asarray(torch.as_tensor(edge_weight).detach(), dtype=np.float64)
+    try:
+        weight = np.asarray(torch.as_tensor(edge_weight).detach(), dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise CvgnnError("edge_weight must hold numbers, one for each edge") from None
     require(
         weight.shape == (num_edges,),
         f"edge_weight must have one entry per edge, [{num_edges}]; it has shape {list(weight.shape)}",
@@ -159,7 +174,7 @@ def _integers(values: Tensor | ArrayLike, what: str) -> np.ndarray:
         array.size == 0 or np.issubdtype(array.dtype, np.integer),
         f"{what} must hold integers, not {array.dtype}",
     )
-    return np.ascontiguousarray(array, dtype=np.int64)
+    return np.array(array, dtype=np.int64, order="C")  # a copy: the caller may go on changing theirs
 
 
 def _as_ids(ids: Ids, what: str, num_nodes: int) -> Tensor:

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.errors import CvgnnError, require
+from cvgnn.errors import CvgnnError, require, require_integer
 from cvgnn.graph.sparse_features import SparseFeatures
 
 MAX_NODES = 2**31 - 1
+_PIECE = 1 << 22
 
 
 @final
@@ -34,7 +35,8 @@ class Graph:
         class_names: `C` strings, the user's own labels; None where they are `0..C-1`.
         split: how the split came about, for the record: `"given"`, or the seed and sizes of a random one.
         PX: `P X` if it was computed before, in `x`'s form, for the normalization named by `PX_normalization`.
-        validated: skip the checks, for a graph whose arrays were checked when they were written.
+        validated: skip all checks, for a graph whose arrays were checked when they were written.
+        built: skip the check of the structure, for one that `from_edges` made.
     """
 
     indptr: Tensor
@@ -54,17 +56,22 @@ class Graph:
     PX: Tensor | SparseFeatures | None = None
     PX_normalization: str | None = None
     validated: InitVar[bool] = False
+    built: InitVar[bool] = False
 
-    def __post_init__(self, validated: bool) -> None:
+    def __post_init__(self, validated: bool, built: bool) -> None:
         if validated:
             return
         set_field = object.__setattr__
+        for name in ("indptr", "indices", "y"):
+            _require_integers(getattr(self, name), name)
+        require_integer("num_classes", self.num_classes, at_least=1)
+        if not built:
+            self.check_structure()
         set_field(self, "indptr", self.indptr.to(torch.int64).contiguous())
         set_field(self, "indices", self.indices.to(torch.int32).contiguous())
         for split in ("train_ids", "val_ids", "test_ids"):
             set_field(self, split, _checked_ids(getattr(self, split), split, self.num_nodes))
         set_field(self, "y", self.y.to(torch.int64).contiguous())
-        self.check_structure()
         self._check_features()
         self._check_labels_and_split()
         self._check_names()
@@ -133,6 +140,12 @@ class Graph:
                 bool(torch.isfinite(w).all()) and bool((w > 0).all()),
                 "edge_weight must be positive and finite everywhere",
             )
+        if e and not self.directed:
+            require(
+                symmetric(row, self.indices, self.edge_weight),
+                "the edges are not symmetric: some edge lacks its reverse, or has another weight there; pass "
+                "directed=True, or use cvgnn.from_edges, which adds the reverse edges",
+            )
 
     def _check_features(self) -> None:
         values = self.x.values if isinstance(self.x, SparseFeatures) else self.x
@@ -145,6 +158,10 @@ class Graph:
             self.x.dtype in (torch.float32, torch.float64),
             f"x must be float32 or float64, not {self.x.dtype}; convert it with .float()",
         )
+        require(
+            self.PX is None or (tuple(self.PX.shape) == tuple(self.x.shape) and self.PX_normalization is not None),
+            "PX must have the shape of x, and PX_normalization must name the normalization it was made with",
+        )
         # One pass without a mask of the matrix's size: a sum is finite only if every entry is (or on overflow).
         if not bool(torch.isfinite(values.sum())):
             _refuse_non_finite(self.x)
@@ -152,7 +169,6 @@ class Graph:
     def _check_labels_and_split(self) -> None:
         n, c = self.num_nodes, self.num_classes
         require(self.y.shape == (n,), f"y must have one label per node, [{n}]; it has shape {list(self.y.shape)}")
-        require(c >= 1, f"num_classes must be at least 1, not {c}")
         low, high = int(self.y.min()), int(self.y.max())
         require(
             low >= -1 and high < c,
@@ -186,13 +202,42 @@ class Graph:
             require(len(self.class_names) == c, f"class_names has {len(self.class_names)} names for {c} classes")
 
 
+def symmetric(row: Tensor, column: Tensor, weight: Tensor | None) -> bool:
+    """Whether the entries `(row, column, weight)` are the entries `(column, row, weight)`.
+
+    Compares the sums of a 64-bit hash of each entry: one pass, no sort; different sets agree with a chance of 2^-64.
+    """
+    total = [0, 0]
+    for first in range(0, row.numel(), _PIECE):
+        r, c = (t[first : first + _PIECE].numpy().astype(np.uint64) for t in (row, column))
+        w = np.uint64(0) if weight is None else weight[first : first + _PIECE].double().numpy().view(np.uint64)
+        for side, (a, b) in enumerate(((r, c), (c, r))):
+            total[side] += int(_mix(_mix((a << np.uint64(32)) | b) ^ w).sum(dtype=np.uint64))
+    return (total[0] - total[1]) % 2**64 == 0
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    """`cvgnn.rng.mix` on arrays of uint64."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = z ^ (z >> np.uint64(31))
+    return mixed
+
+
+def _require_integers(values: object, what: str) -> None:
+    kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
+    whole = isinstance(values, Tensor) and not values.is_floating_point() and values.dtype != torch.bool
+    require(whole, f"{what} must be a tensor of integers, not {kind}")
+    require(isinstance(values, Tensor) and values.dim() == 1, f"{what} must be a vector")
+
+
 def _checked_ids(ids: Tensor, what: str, num_nodes: int) -> Tensor:
     require(
         ids.dim() == 1 and not ids.is_floating_point() and ids.dtype != torch.bool,
         f"{what} must be a vector of node ids; it is {ids.dtype} of shape {list(ids.shape)} "
         "(turn a mask into ids with mask.nonzero().flatten())",
     )
-    ids = ids.to(torch.int64).sort().values
+    ids = ids.to(torch.int64).sort().values  # a copy
     if ids.numel():
         low, high = int(ids[0]), int(ids[-1])
         require(

@@ -13,7 +13,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from cvgnn.errors import require, unknown_name
+from cvgnn.errors import require, require_integer, require_number, unknown_name
 from cvgnn.estimator import Estimator
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch, RightMultiplicable
@@ -93,9 +93,13 @@ class GCN(nn.Module):
         super().__init__()
         if norm not in NORMS:
             raise unknown_name("norm", norm, NORMS)
-        require(num_layers >= 1, f"layers must be at least 1, not {num_layers}")
-        require(hidden_channels >= 1, f"hidden must be at least 1, not {hidden_channels}")
-        require(0.0 <= dropout < 1.0, f"dropout must lie in [0, 1), not {dropout}")
+        require_integer("layers", num_layers, at_least=1)
+        require_integer("in_channels", in_channels, at_least=1)
+        require_integer("hidden", hidden_channels, at_least=1)
+        require_integer("out_channels", out_channels, at_least=1)
+        require_integer("seed", seed, at_least=0)
+        require_number("dropout", dropout, "a number in [0, 1)", at_least=0.0, below=1.0)
+        require(isinstance(bias, bool), f"bias must be True or False, not {bias!r}")
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.num_layers = num_layers
         self.dropout = dropout

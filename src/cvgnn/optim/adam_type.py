@@ -67,6 +67,10 @@ class AdamType(Optimizer):
         nu_min: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
+        require(
+            isinstance(second_moment, SecondMoment),
+            f"second_moment must be a rule such as Mean() or ExponentialAverage(0.999), not {second_moment!r}",
+        )
         self.second_moment = second_moment
         super().__init__(params, {"lr": lr, "beta1": beta1, "nu_min": nu_min, "weight_decay": weight_decay})
 

@@ -7,6 +7,7 @@ from typing import final
 
 from torch import Tensor
 
+from cvgnn.errors import CvgnnError
 from cvgnn.graph.rows import Rows
 
 
@@ -54,6 +55,8 @@ class Batch:
 
     def block(self, k: int) -> Block:
         """Layer `k`'s block, `1 <= k < K`."""
+        if not 1 <= k <= len(self.blocks):
+            raise CvgnnError(f"layer {k} is not sampled; layers 1..{len(self.blocks)} are (layer 0 is exact)")
         return self.blocks[k - 1]
 
     def select(self, rows: Tensor) -> Tensor:

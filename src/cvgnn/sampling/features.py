@@ -25,6 +25,7 @@ class FeatureSource(ABC):
 
     num_features: int
     num_nodes: int
+    dtype: torch.dtype
 
     @abstractmethod
     def rows(self, ids: Tensor) -> RightMultiplicable:
@@ -53,6 +54,7 @@ class DenseSource(FeatureSource):
     def __init__(self, PX: Tensor) -> None:
         self.PX = PX
         self.num_nodes, self.num_features = PX.shape
+        self.dtype = PX.dtype
 
     def rows(self, ids: Tensor) -> Tensor:
         """See `FeatureSource.rows`."""
@@ -70,6 +72,7 @@ class SparseSource(FeatureSource):
     def __init__(self, PX: SparseFeatures) -> None:
         self.PX = PX
         self.num_nodes, self.num_features = PX.shape
+        self.dtype = PX.dtype
 
     def rows(self, ids: Tensor) -> SparseInput:
         """See `FeatureSource.rows`."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.errors import require, unknown_name
+from cvgnn.errors import CvgnnError, require, require_integer, unknown_name
 from cvgnn.rng import Purpose, numpy_generator
 from cvgnn.sampling.block import Batch
 from cvgnn.sampling.neighbor import NeighborSampler
@@ -42,13 +42,13 @@ class BatchLoader:
     ) -> None:
         if mode not in BATCH_MODES:
             raise unknown_name("batches", mode, BATCH_MODES)
-        require(batch_size >= 1, f"batch_size must be at least 1, not {batch_size}")
+        sampler.check_ids(train_ids)
         require(train_ids.numel() > 0, "the training split is empty; name at least one training node")
-        self.train_ids = train_ids
+        self.train_ids = train_ids.clone()
         self.sampler = sampler
-        self.batch_size = batch_size
+        self.batch_size = require_integer("batch_size", batch_size, at_least=1)
         self.mode = mode
-        self.seed = seed
+        self.seed = require_integer("seed", seed, at_least=0)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -57,9 +57,10 @@ class BatchLoader:
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of epoch `epoch`, counted from 1."""
+        require_integer("epoch", epoch, at_least=1)
         first_step = (epoch - 1) * self.steps_per_epoch + 1
         for offset, ids in enumerate(self.epoch_ids(epoch)):
-            yield self.batch(ids, first_step + offset)
+            yield self._batch(ids, first_step + offset)
 
     def epoch_ids(self, epoch: int) -> Iterator[Tensor]:
         """The node ids of each batch of an epoch, int64 `[B]`."""
@@ -74,11 +75,18 @@ class BatchLoader:
                 yield self.train_ids[torch.from_numpy(position)]
 
     def batch(self, ids: Tensor, step: int) -> Batch:
-        """The batch of the given node ids at a step, with its receptive fields."""
+        """The batch of the given training ids at a step, with its receptive fields."""
+        self.sampler.check_ids(torch.from_numpy(np.unique(ids.numpy())))
+        outside = ids[~torch.isin(ids, self.train_ids)].tolist()
+        if outside:
+            raise CvgnnError(f"node {outside[0]} is not a training node; a batch holds training ids only")
+        return self._batch(ids, step)
+
+    def _batch(self, ids: Tensor, step: int) -> Batch:
         place = None
         targets = ids
-        if self.mode == "replacement":
+        if self.mode == "replacement":  # the one mode that repeats ids
             distinct, inverse = np.unique(ids.numpy(), return_inverse=True)
             targets, place = torch.from_numpy(distinct), torch.from_numpy(inverse)
-        blocks = self.sampler.sample(targets, step)
+        blocks = self.sampler.sample_unchecked(targets, step)
         return Batch(step=step, ids=ids, place=place, blocks=blocks, inputs=blocks[0].sources if blocks else targets)

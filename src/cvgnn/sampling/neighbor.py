@@ -9,35 +9,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.errors import require
+from cvgnn.errors import require, require_integer
 from cvgnn.graph import Propagation, Rows
+from cvgnn.limits import MAX_DRAWS, check_fan_out
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import kernels
 from cvgnn.sampling.block import Block
 from cvgnn.sampling.schemes import Scheme, scheme_code
 
 
-def fan_outs(num_neighbors: int | Sequence[int], num_layers: int) -> tuple[int, ...]:
+def fan_outs(num_neighbors: int | Sequence[int], num_layers: int, scheme: str) -> tuple[int, ...]:
     """`D^(k)` for `k = 1..K-1` from PyG's `num_neighbors` (a number, or one per hop, the batch's own hop first).
 
-    >>> fan_outs(2, num_layers=3)
+    >>> fan_outs(2, num_layers=3, scheme="without-replacement")
     (2, 2)
-    >>> fan_outs([10, 5], num_layers=3)
+    >>> fan_outs([10, 5], num_layers=3, scheme="without-replacement")
     (5, 10)
     """
-    require(num_layers >= 1, f"layers must be at least 1, not {num_layers}")
-    hops = num_layers - 1
-    each = (num_neighbors,) * max(hops, 1) if isinstance(num_neighbors, int) else tuple(num_neighbors)
-    for D in each:
-        require(D == -1 or D >= 1, f"num_neighbors must be at least 1, or -1 for all neighbors; it is {D}")
-    if isinstance(num_neighbors, int):
-        return each[:hops]
+    hops = require_integer("layers", num_layers, at_least=1) - 1
+    if not isinstance(num_neighbors, list | tuple):
+        check_fan_out(num_neighbors, scheme)
+        return (num_neighbors,) * hops  # type: ignore[return-value]
+    for D in num_neighbors:
+        check_fan_out(D, scheme)
     require(
-        len(each) == hops,
-        f"num_neighbors has {len(each)} entries, but {num_layers} layers sample at {hops} hops (layer 0 is exact): "
-        f"give {hops} entries or one number",
+        len(num_neighbors) == hops,
+        f"num_neighbors has {len(num_neighbors)} entries, but {num_layers} layers sample at {hops} hops (layer 0 is "
+        f"exact): give {hops} entries or one number",
     )
-    return each[::-1]
+    return tuple(num_neighbors[::-1])
 
 
 @final
@@ -65,11 +65,12 @@ class NeighborSampler:
         control: bool = True,
         seed: int = 0,
     ) -> None:
-        self.fan_outs = fan_outs(num_neighbors, num_layers)
+        self._code = scheme_code(scheme)
+        self.fan_outs = fan_outs(num_neighbors, num_layers, scheme)
         self.scheme = scheme
         self.control = control
-        self.seed = seed
-        self._code = scheme_code(scheme)
+        self.seed = require_integer("seed", seed, at_least=0)
+        self.num_nodes = propagation.num_nodes
         weight = propagation.edge_weight
         self._structure = (
             propagation.indptr.numpy(),
@@ -79,6 +80,9 @@ class NeighborSampler:
             propagation.right.numpy(),
         )
         self._local = np.full(propagation.num_nodes, -1, dtype=np.int32)
+        # Without replacement a larger fan-out than the largest degree draws nothing more, but would size the buffers.
+        largest = int(propagation.indptr.diff().max()) if scheme == "without-replacement" else MAX_DRAWS
+        self._drawn = tuple(D if D == -1 else min(D, max(largest, 1)) for D in self.fan_outs)
 
     def sample(self, ids: Tensor, step: int) -> tuple[Block, ...]:
         """The blocks of layers `1..K-1` for a batch.
@@ -90,6 +94,25 @@ class NeighborSampler:
         Returns:
             `blocks[k-1]` for layer `k`; `blocks[0].sources` is `r^(1)`.
         """
+        self.check_ids(ids)
+        return self.sample_unchecked(ids, step)
+
+    def check_ids(self, ids: Tensor) -> None:
+        """Refuse ids that compiled code, which checks nothing, must not see."""
+        require(
+            isinstance(ids, Tensor) and ids.dim() == 1 and ids.dtype == torch.int64,
+            f"ids must be an int64 tensor of node ids, not {ids if not isinstance(ids, Tensor) else ids.dtype}",
+        )
+        if ids.numel():
+            low, high = int(ids.min()), int(ids.max())
+            require(
+                low >= 0 and high < self.num_nodes,
+                f"ids must lie in 0..{self.num_nodes - 1}; found {low if low < 0 else high}",
+            )
+            require(np.unique(ids.numpy()).size == ids.numel(), "ids must be distinct; name each node once")
+
+    def sample_unchecked(self, ids: Tensor, step: int) -> tuple[Block, ...]:
+        """`sample` for ids that were checked before, as a loader's are."""
         blocks: list[Block] = []
         targets = ids
         for k in range(len(self.fan_outs), 0, -1):
@@ -99,7 +122,7 @@ class NeighborSampler:
 
     def _sample_layer(self, targets: Tensor, step: int, k: int) -> Block:
         key = np.uint64(derive(self.seed, Purpose.NEIGHBORS, step, k))
-        D = self.fan_outs[k - 1]
+        D = self._drawn[k - 1]
         sources, *parts = (
             torch.from_numpy(array)
             for array in kernels.sample_block(

@@ -1,0 +1,106 @@
+"""A run read back from its folder: the graph it was trained on, and the model with its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, final
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from cvgnn.config import GraphSource, TrainConfig, make_config
+from cvgnn.errors import CvgnnError
+from cvgnn.experiments.run import Run, build_model
+from cvgnn.experiments.source import load_source
+from cvgnn.graph import Graph, Propagation
+from cvgnn.sampling import propagate_features
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedRun:
+    """What a run folder says: where the graph came from and how the model was trained."""
+
+    path: Path
+    source: GraphSource
+    config: TrainConfig
+    result: dict[str, Any]
+
+    def restore(self, graph: Graph | None = None) -> Run:
+        """The run with its weights, on the graph it was trained on (or on another one with the same features)."""
+        graph = load_source(self.source) if graph is None else graph
+        propagation = Propagation(graph, normalization=self.config.normalization)
+        model = build_model(graph, self.config, dtype=propagation.dtype)
+        file = self.path / "weights.safetensors"
+        weights = _read_weights(file)
+        mine = model.state_dict()
+        for name in sorted(mine.keys() | weights.keys()):
+            here = "nothing" if name not in mine else f"{list(mine[name].shape)}"
+            there = "nothing" if name not in weights else f"{list(weights[name].shape)}"
+            if here != there:
+                raise CvgnnError(
+                    f"{file} does not fit the graph {graph.name!r}: {name} is {there} in the file, but the graph and "
+                    f"config.json ask for {here}; give the graph that the run was trained on"
+                )
+        model.load_state_dict(weights)
+        model.eval()
+        return Run(
+            graph=graph,
+            config=self.config,
+            model=model,
+            features=propagate_features(graph, propagation),
+            propagation=propagation,
+            records=[],
+            result=self.result,
+        )
+
+
+def read_run(path: Path, *, source: GraphSource | None = None) -> SavedRun:
+    """Read config.json and result.json of a finished run.
+
+    Args:
+        path: the folder given to `cvgnn train --out`.
+        source: where the graph is now, if not where config.json says.
+    """
+    if not path.is_dir():
+        raise CvgnnError(f"no run folder at {path}; give a folder that cvgnn train --out has written")
+    stored = _read_json(path / "config.json")
+    result = _read_json(path / "result.json")
+    stored.pop("version", None)
+    of_source = {f.name: stored.pop(f.name) for f in dataclasses.fields(GraphSource) if f.name in stored}
+    for name in ("root", "graph"):
+        value = of_source.get(name)
+        if value is not None and not isinstance(value, str):
+            raise CvgnnError(f"{path / 'config.json'}: {name} must be a path, not {value!r}")
+        of_source[name] = None if value is None else Path(value)
+    try:
+        return SavedRun(
+            path=path, source=source or GraphSource(**of_source), config=make_config(**stored), result=result
+        )
+    except CvgnnError as error:
+        raise CvgnnError(f"{path / 'config.json'}: {error}") from None
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CvgnnError(f"{file} is missing: the run is not finished, or this is not a run folder") from None
+    except OSError as error:
+        raise CvgnnError(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise CvgnnError(f"{file} is not valid JSON; the file is damaged") from None
+    if not isinstance(value, dict):
+        raise CvgnnError(f"{file} must hold a JSON object")
+    return value
+
+
+def _read_weights(file: Path) -> dict[str, Any]:
+    try:
+        return load_file(file)
+    except FileNotFoundError:
+        raise CvgnnError(f"{file} is missing: the run is not finished, or this is not a run folder") from None
+    except (SafetensorError, OSError) as error:
+        raise CvgnnError(f"cannot read {file}: it is damaged ({error})") from None

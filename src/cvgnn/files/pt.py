@@ -1,0 +1,110 @@
+"""A PyTorch Geometric graph in a `.pt` file. Such files are pickles; only torch's restricted loader touches them."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cvgnn.errors import CvgnnError, require
+from cvgnn.files.limits import check_archive, check_memory, told
+from cvgnn.graph import Graph, RandomSplit, from_pyg
+from cvgnn.graph.convert import optional
+from cvgnn.graph.names import shown
+
+# The classes inside a saved `Data`, and no others.
+_PYG_CLASSES = {
+    "torch_geometric.data.data": ("Data", "DataEdgeAttr", "DataTensorAttr"),
+    "torch_geometric.data.storage": ("GlobalStorage",),
+}
+_EXPORT = (
+    "load it where it was made and save plain tensors: "
+    "torch.save({k: v for k, v in data.to_dict().items() if torch.is_tensor(v)}, 'graph.pt')"
+)
+
+
+def read_pt(path: Path, *, split: RandomSplit | None = None, directed: bool = False) -> Graph:
+    """A graph from a file of `torch.save`, loaded with `weights_only=True`: nothing in it is run.
+
+    Args:
+        path: holds a `torch_geometric.data.Data`, a dict of tensors with its names (see `cvgnn.graph.from_pyg`), or
+            what PyG's `InMemoryDataset` saves for a data set of one graph (`processed/data.pt`).
+        split, directed: as in `read_graph`.
+    """
+    with told(path):
+        return from_pyg(_fields(_load(path)), split=split, directed=directed, name=path.stem)
+
+
+def _load(path: Path) -> Any:
+    path.open("rb").close()  # what the system refuses is told as such
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_archive(archive.infolist())
+            damaged = archive.testzip()  # torch does not compare checksums
+    except (CvgnnError, OSError, MemoryError):
+        raise
+    except Exception:  # on a damaged archive, zipfile raises errors of many kinds
+        raise CvgnnError("it is damaged, or no file of torch.save (in the form of PyTorch 1.6 and later)") from None
+    require(damaged is None, f"it is damaged: the checksum of {damaged!r} inside is wrong")
+    needed = _unsafe_names(path)
+    pyg = any(name.startswith("torch_geometric.") for name in needed)
+    with torch.serialization.safe_globals(_pyg_classes() if pyg else []):
+        needed = _unsafe_names(path)
+        if needed:
+            raise CvgnnError(f"it needs {shown(sorted(needed)[:3])} to load, which is not allowed; {_EXPORT}")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's remarks on its sparse forms
+                return torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # on a crafted or damaged file, torch's loader raises errors of many kinds
+            raise CvgnnError(f"torch refuses to load it ({_first_line(error)}); {_EXPORT}") from None
+
+
+def _unsafe_names(path: Path) -> list[str]:
+    """What the pickle inside asks for beyond what is allowed, found by reading it without running it."""
+    try:
+        return torch.serialization.get_unsafe_globals_in_checkpoint(str(path))
+    except Exception as error:
+        what = f"it is damaged, or not written by torch.save with its default settings ({_first_line(error)})"
+        raise CvgnnError(f"{what}; {_EXPORT}") from None
+
+
+def _pyg_classes() -> list[Any]:
+    purpose = "a file with a torch_geometric Data"
+    modules = {name: optional(name, extra="pyg", purpose=purpose) for name in _PYG_CLASSES}
+    return [getattr(modules[name], cls) for name, classes in _PYG_CLASSES.items() for cls in classes]
+
+
+def _fields(loaded: Any) -> Mapping[str, Any]:
+    """The tensors by name, whatever they were wrapped in."""
+    if isinstance(loaded, tuple | list) and 2 <= len(loaded) <= 3:
+        require(loaded[1] is None, "it holds a data set of several graphs; save the one to train on: torch.save(data)")
+        loaded = loaded[0]
+    if not isinstance(loaded, Mapping):
+        require(
+            type(loaded).__module__ == "torch_geometric.data.data",
+            f"it holds a {type(loaded).__name__}, neither a torch_geometric Data nor a dict of tensors; {_EXPORT}",
+        )
+        try:
+            loaded = loaded.to_dict()
+        except Exception as error:  # a Data whose insides are not a Data's
+            raise CvgnnError(f"the Data in it is broken ({_first_line(error)})") from None
+        require(isinstance(loaded, Mapping), "the Data in it is broken (it has no fields)")
+    fields: Mapping[str, Any] = loaded
+    for key, value in fields.items():
+        # A tensor may repeat one stored number many times; written out it takes what its shape says.
+        if isinstance(value, Tensor) and value.layout is torch.strided:
+            with told(Path(str(key))):
+                check_memory(value.numel() * value.element_size())
+    return fields
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    line = next((line for line in text.splitlines() if "WeightsUnpickler error" in line), text.splitlines()[0])
+    return shown([line.strip()[:200]])

@@ -1,0 +1,24 @@
+"""Bounds that the config and the parts share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cvgnn.errors import require
+
+MAX_THREADS = 512
+MAX_DRAWS = 10_000
+
+
+def check_fan_out(fan_out: Any, scheme: str) -> None:
+    """Refuse a number of neighbors that cannot be drawn."""
+    whole = isinstance(fan_out, int) and not isinstance(fan_out, bool)
+    require(
+        whole and (fan_out == -1 or 1 <= fan_out < 2**31),
+        f"num_neighbors must be whole numbers of at least 1, or -1 for all neighbors, not {fan_out!r}",
+    )
+    require(
+        scheme == "without-replacement" or fan_out <= MAX_DRAWS,
+        f"num_neighbors must be at most {MAX_DRAWS} for the scheme {scheme}, which draws that often whatever the "
+        f"degree, not {fan_out}; use -1 for all neighbors",
+    )

@@ -1,0 +1,180 @@
+"""`cvgnn convert`: from any form to a store, and nothing half-written when it does not work."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rich.console
+
+from cvgnn.cli import convert
+from cvgnn.cli.main import main
+from cvgnn.files import read_graph
+from cvgnn.graph import Graph, RandomSplit, from_arrays
+from cvgnn.store import open_store
+from tests.files import writers
+from tests.files.broken_files import CSV, FILES, NODES, Make, npz, tables
+from tests.files.writers import assert_same
+
+Captured = pytest.CaptureFixture[str]
+
+
+def run(*words: object) -> int:
+    """The exit code of `cvgnn convert WORDS`."""
+    try:
+        return main(["convert", *map(str, words)])
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+def small() -> Graph:
+    return from_arrays(
+        [[0, 1, 2, 3], [1, 2, 3, 4]],
+        x=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [9.0, 1.0]],
+        y=["cat", "dog", "cat", "dog", "cat"],
+        node_names=["a", "b", "c", "d", "e"],
+    )
+
+
+def test_what_is_written_is_what_was_read(tmp_path: Path, capsys: Captured) -> None:
+    folder = writers.write_csv(small(), tmp_path / "csv")
+    assert run(folder, tmp_path / "new" / "store") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    graph = open_store(tmp_path / "new" / "store")
+    assert_same(graph, read_graph(folder))
+    assert graph.PX is None
+    lines = out.splitlines()
+    assert lines[0] == "Graph(csv: 5 nodes, 4 edges, 2 dense features, 2 classes, split 3/1/1)"
+    assert lines[1:4] == [
+        "split: given",
+        "node ids kept for predictions: a, ... (<U1)",
+        "labels kept for predictions: cat, dog",
+    ]
+    assert lines[4].startswith(f"written to {tmp_path / 'new' / 'store'}: 0.0 MiB in ")
+    assert len(lines) == 5
+    assert "\x1b" not in out
+
+
+def test_options(tmp_path: Path, capsys: Captured) -> None:
+    folder = writers.write_csv(small(), tmp_path / "csv", split=False)
+    words = [
+        "--split-seed",
+        7,
+        "--train-fraction",
+        0.4,
+        "--val-fraction",
+        0.4,
+        "--directed",
+        "--propagate",
+        "random-walk",
+    ]
+    assert run(folder, tmp_path / "store", *words) == 0
+    graph = open_store(tmp_path / "store")
+    split = RandomSplit(seed=7, train=0.4, val=0.4)
+    assert graph.split == split.describe()
+    assert f"split: {split.describe()}" in capsys.readouterr().out
+    assert graph.train_ids.tolist() == split.ids(graph.y.numpy())[0].tolist()
+    assert graph.directed
+    assert graph.PX_normalization == "random-walk"
+    assert run(folder, tmp_path / "by-class", "--per-class", 1) == 0
+    assert open_store(tmp_path / "by-class").split == RandomSplit(per_class=1).describe()
+
+
+def test_a_store_can_be_converted_again_to_hold_the_product(tmp_path: Path) -> None:
+    assert run(npz()(tmp_path), tmp_path / "plain") == 0
+    assert run(tmp_path / "plain", tmp_path / "more", "--propagate", "symmetric") == 0
+    assert_same(open_store(tmp_path / "plain"), open_store(tmp_path / "more"))
+    assert open_store(tmp_path / "more").PX_normalization == "symmetric"
+
+
+SAMPLE = FILES[::6]
+
+
+@pytest.mark.parametrize(("make", "sentence"), [case[1:] for case in SAMPLE], ids=[case[0] for case in SAMPLE])
+def test_a_malformed_input(make: Make, sentence: str, tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "in").mkdir()
+    path = make(tmp_path / "in")
+    before = sorted(tmp_path.rglob("*"))
+    assert run(path, tmp_path / "out") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("cvgnn: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+WORDS = [
+    (["--propagate", "sym"], "unknown propagate 'sym'; known: symmetric, random-walk, none"),
+    (["--split-seed", "x"], "split_seed must be a whole number of at least 0, not 'x'"),
+    (["--train-fraction", "0"], "train_fraction must be a number in (0, 1), not 0.0"),
+    (["--train-fraction", "0.9", "--val-fraction", "0.2"], "train_fraction and val_fraction must sum to at most 1"),
+    (["--per-class", "0"], "per_class must be a whole number of at least 1, not 0"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), WORDS, ids=[" ".join(words) for words, _ in WORDS])
+def test_a_mistake_in_the_options(words: list[str], sentence: str, tmp_path: Path, capsys: Captured) -> None:
+    assert run(npz()(tmp_path), tmp_path / "out", *words) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: Captured) -> None:
+    path = tables(nodes=NODES.replace("5,6", "5,six"))(tmp_path)  # would be refused if it were read first
+    assert run(path, path) == 2
+    assert capsys.readouterr().err == f"cvgnn: output folder {path} is not empty; choose another OUT\n"
+    assert run(path, path / "nodes.csv") == 2
+    assert capsys.readouterr().err == f"cvgnn: {path / 'nodes.csv'} is a file; OUT must be a folder, new or empty\n"
+    assert run(path, path / "nodes.csv" / "deeper") == 2
+    assert "six" in capsys.readouterr().err
+    assert sorted(file.name for file in path.iterdir()) == ["edges.csv", "nodes.csv"]
+
+
+def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert run(npz()(tmp_path), tmp_path / "out") == 0
+    assert open_store(tmp_path / "out").num_nodes == 4
+
+
+def test_without_its_two_words(capsys: Captured) -> None:
+    assert run() == 2
+    assert run("in") == 2
+    assert run("--help") == 0
+    out = capsys.readouterr().out
+    assert "IN OUT" in out
+    assert "--propagate {symmetric,random-walk,none}" in out
+
+
+def test_help_and_mistakes_do_not_wait_for_torch(tmp_path: Path) -> None:
+    code = "import sys\nfrom cvgnn.cli.main import main\ntry:\n    main()\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules)"
+    for words in (["--help"], ["in", str(tmp_path), "--split-seed", "-1"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "convert", *words], capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout.splitlines()[-1] == "False", words
+
+
+def test_a_bar_only_on_a_terminal_and_only_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(*, terminal: bool, after: float) -> str:
+        monkeypatch.setattr(convert, "_BAR_AFTER_SECONDS", after)
+        text = io.StringIO()
+        console = rich.console.Console(file=text, force_terminal=terminal, force_interactive=terminal, width=80)
+        with convert.LateBar(console) as bar:
+            bar.show("indices.npy", 0.25)
+            bar.show("P X", 0.5)
+        return text.getvalue()
+
+    assert "writing" in drawn(terminal=True, after=0.0)
+    assert "50%" in drawn(terminal=True, after=0.0)
+    assert drawn(terminal=True, after=60.0) == ""
+    assert drawn(terminal=False, after=0.0) == ""
+
+
+def test_the_sample_has_every_kind() -> None:
+    assert {name.split(":")[0] for name, _, _ in SAMPLE} == {"npz", "csv", "parquet", "pt", "path"}
+    assert len(CSV) > 30
