@@ -23,3 +23,10 @@ def planetoid_folder(shared_data: Path) -> Path:
     if not folder.is_dir():
         pytest.skip("the raw Planetoid files are not here: no folder ../shared/data/planetoid")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def off_the_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test downloads anything or looks into the user's own cache folder."""
+    monkeypatch.setenv("CVGNN_OFFLINE", "1")
+    monkeypatch.setenv("CVGNN_HOME", str(tmp_path_factory.getbasetemp() / "cvgnn-home"))

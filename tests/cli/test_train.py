@@ -283,7 +283,7 @@ IMPOSSIBLE = [
     (["--history-dtype", "int8"], "unknown history_dtype 'int8'; known: float32, bfloat16"),
     (["--output", "worst"], "unknown output 'worst'; known: best, last, tau"),
     (["--dataset", "reddit2"], "unknown dataset 'reddit2'; known: citeseer, cora, pubmed"),
-    (["--dataset", "cora"], "dataset 'cora' is not bundled: give the folder that holds its raw files ind.cora.* as root"),
+    (["--dataset", "cora"], "dataset 'cora' is not bundled and CVGNN_OFFLINE=1 forbids downloading it"),
     (["--dataset", "cora", "--root", "/nowhere"], "no raw files of 'cora': ind.cora.graph is in none of /nowhere, "),
     (["--root", "/nowhere"], "no raw files of 'citeseer': ind.citeseer.graph is in none of /nowhere, "),
     (["--optimizer", "sgd", "--beta2", "0.9"], "beta2 has no use in sgd in the torch form, got 0.9"),
