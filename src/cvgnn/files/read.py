@@ -44,12 +44,13 @@ def read_graph(path: str | Path, *, split: RandomSplit | None = None, directed: 
 
 
 def _read_folder(path: Path, *, split: RandomSplit | None, directed: bool) -> Graph:
-    from cvgnn.store import is_store, open_store
+    from cvgnn.store import check_indices, is_store, open_store
 
     with told(path):
         store, tables = is_store(path), holds_tables(path)
     if store:
         graph = open_store(path)
+        check_indices(path, graph)  # compiled code relies on them
         require(
             graph.directed or not directed,
             f"{path} is a store of an undirected graph; convert the original again with --directed to keep directions",
