@@ -14,9 +14,7 @@ import torch
 from cvgnn.datasets.arrays import GraphArrays
 from cvgnn.errors import CvgnnError, require
 from cvgnn.graph import Graph, SparseFeatures, from_edges
-
-# Above this share of non-zero entries, dense rows are smaller and faster than sparse ones (PubMed: 0.10, Cora: 0.013).
-_DENSE_FROM = 0.05
+from cvgnn.graph.arrays import DENSE_FROM
 
 
 def to_graph(arrays: GraphArrays) -> Graph:
@@ -30,7 +28,7 @@ def to_graph(arrays: GraphArrays) -> Graph:
     density = arrays.x_values.size / (arrays.num_nodes * arrays.num_features)
     return from_edges(
         np.ascontiguousarray(arrays.edges.T),
-        x=sparse.to_dense() if density >= _DENSE_FROM else sparse,
+        x=sparse.to_dense() if density >= DENSE_FROM else sparse,
         y=arrays.y,
         train_ids=arrays.train_ids,
         val_ids=arrays.val_ids,
