@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from cvgnn.estimator import SampledSum as SampledSum
     from cvgnn.experiments import Run as Run
     from cvgnn.experiments import fit as fit
+    from cvgnn.files import read_graph as read_graph
     from cvgnn.graph import Graph as Graph
     from cvgnn.graph import Propagation as Propagation
     from cvgnn.graph import SparseFeatures as SparseFeatures
     from cvgnn.graph import from_edges as from_edges
+    from cvgnn.graph import from_pyg as from_pyg
     from cvgnn.model import GCN as GCN
     from cvgnn.model import exact_hidden as exact_hidden
     from cvgnn.model import exact_logits as exact_logits
@@ -37,7 +39,8 @@ _HOMES = {
     "datasets": ("load",),
     "estimator": ("ControlVariate", "History", "SampledSum"),
     "experiments": ("Run", "fit"),
-    "graph": ("Graph", "Propagation", "SparseFeatures", "from_edges"),
+    "files": ("read_graph",),
+    "graph": ("Graph", "Propagation", "SparseFeatures", "from_edges", "from_pyg"),
     "model": ("GCN", "exact_hidden", "exact_logits"),
     "optim": ("AdamType", "make_optimizer"),
     "sampling": ("BatchLoader", "NeighborSampler", "propagate_features"),
