@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 
 import tyro
 
-from cvgnn.cli.options import option_rules
+from cvgnn.cli.options import parse
 from cvgnn.config import GraphSource
 from cvgnn.errors import CvgnnError, require, unknown_name
 
@@ -60,13 +60,7 @@ class ConvertCommand:
 
 def convert_command(words: Sequence[str]) -> int:
     """Parse the options, read, write, and say what was written."""
-    command = tyro.cli(
-        ConvertCommand,
-        args=list(words),
-        prog="cvgnn convert",
-        config=(tyro.conf.FlagCreatePairsOff,),
-        registry=option_rules(),
-    )
+    command = parse(ConvertCommand, words, prog="cvgnn convert", flags=True)
     if command.propagate not in _PROPAGATE:
         raise unknown_name("propagate", command.propagate, _PROPAGATE)
     source = GraphSource(

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from cvgnn.cli.options import option_rules
+from cvgnn.cli.options import parse
 
 _SPLIT = "train / val / test"
 _LEFT = ("name", "cached", "in root", "count", "result", "published by")
@@ -34,13 +34,7 @@ class DatasetsCommand:
 
 def datasets_command(words: Sequence[str]) -> int:
     """Parse the options, list or verify; returns the exit code."""
-    command = tyro.cli(
-        DatasetsCommand,
-        args=list(words),
-        prog="cvgnn datasets",
-        config=(tyro.conf.FlagConversionOff,),
-        registry=option_rules(),
-    )
+    command = parse(DatasetsCommand, words, prog="cvgnn datasets")
     return _list(command.root) if command.verify is None else _verify(command.verify, command.root)
 
 

@@ -6,11 +6,14 @@ So every mistake in a value is told by the check that also guards Python callers
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
+import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+T = TypeVar("T")
 
 _TRUTH = {"True": True, "true": True, "False": False, "false": False}
 _READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
@@ -22,11 +25,19 @@ _READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def option_rules() -> ConstructorRegistry:
-    """Rules for tyro: choices, numbers, folders, and any of them that may be left out."""
+def parse(command: type[T], words: Sequence[str], *, prog: str, flags: bool = False) -> T:
+    """The command that the words spell; `--help` and unknown options end the program here.
+
+    Args:
+        command: a dataclass, its docstrings the help.
+        words: what stands behind the command's name.
+        prog: how the command is called, for the help.
+        flags: whether a boolean option is a bare word instead of taking True or False.
+    """
     registry = ConstructorRegistry()
     registry.primitive_rule(_rule)
-    return registry
+    config = (tyro.conf.FlagCreatePairsOff if flags else tyro.conf.FlagConversionOff,)
+    return tyro.cli(command, args=list(words), prog=prog, config=config, registry=registry)
 
 
 def read(word: str, reader: Callable[[str], Any], *, optional: bool) -> Any:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from cvgnn.cli.options import option_rules
+from cvgnn.cli.options import parse
 from cvgnn.config import GraphSource
 
 
@@ -42,13 +42,7 @@ class PredictCommand:
 
 def predict_command(words: Sequence[str]) -> int:
     """Parse the options, predict, print or write."""
-    command = tyro.cli(
-        PredictCommand,
-        args=list(words),
-        prog="cvgnn predict",
-        config=(tyro.conf.FlagConversionOff,),
-        registry=option_rules(),
-    )
+    command = parse(PredictCommand, words, prog="cvgnn predict")
 
     from cvgnn.errors import CvgnnError
     from cvgnn.experiments.predictions import check_format, embeddings, find_nodes, predictions, read_node_list

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from cvgnn.cli.options import option_rules
+from cvgnn.cli.options import parse
 from cvgnn.config import GraphSource, TrainConfig
 
 
@@ -32,13 +32,7 @@ class TrainCommand:
 
 def train_command(words: Sequence[str]) -> int:
     """Parse the options, train, show progress, print the result."""
-    command = tyro.cli(
-        TrainCommand,
-        args=list(words),
-        prog="cvgnn train",
-        config=(tyro.conf.FlagConversionOff,),
-        registry=option_rules(),
-    )
+    command = parse(TrainCommand, words, prog="cvgnn train")
 
     # Only now: torch takes seconds to import, and --help or a wrong word should not wait for it.
     from cvgnn._version import __version__

@@ -13,7 +13,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor
 
-from cvgnn.errors import require, unknown_name
+from cvgnn.errors import require
 from cvgnn.estimator.history import History
 from cvgnn.graph import differentiable_sum
 from cvgnn.sampling import Batch, FeatureSource, RightMultiplicable
@@ -157,9 +157,3 @@ class ControlVariate(Estimator):
         for k, history in enumerate(self.histories, start=1):
             prefix = f"history.{k}."
             history.load_state_dict({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})
-
-
-def require_estimator(name: str) -> None:
-    """Refuse an unknown estimator name."""
-    if name not in ESTIMATORS:
-        raise unknown_name("estimator", name, ESTIMATORS)
