@@ -1,7 +1,7 @@
 """Synthetic graphs of any size: a degree-corrected stochastic block model with features, made to be learned.
 
 Each class has two blocks of nodes. An edge inside a class joins two nodes of one block, an edge across joins two
-classes; either way its ends are drawn by a heavy-tailed propensity. Features of the two blocks of class `c` lie around
+classes; either way its ends are drawn by heavy-tailed propensities. Features of the two blocks of class `c` lie around
 `0.6 mu_c + nu_c` and `0.6 mu_c - nu_c`, with unit vectors `mu_c`, `nu_c`. A linear model can read `mu_c`; `nu_c`
 cancels in the mean of a class (the XOR problem), so using it takes a hidden layer. docs/synthetic.md has the figures.
 
@@ -11,7 +11,6 @@ Importing this file loads neither torch nor numba, so that presets can be listed
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import sys
 import time
@@ -41,7 +40,7 @@ _ELEMENTS_PER_PIECE = 1 << 22
 class _Stream(IntEnum):
     """What a key is for; the coordinate behind `Purpose.SYNTHETIC`."""
 
-    BLOCKS, PROPENSITY, SPLIT, CENTRES, INSIDE, ACROSS, FEATURES = range(7)
+    BLOCKS, PROPENSITY, HOMOPHILY, INSIDE, ACROSS, CENTRES, FEATURES, SPLIT = range(8)
 
 
 @final
@@ -54,7 +53,7 @@ class SyntheticGraph:
         num_edges: entries of `A`, twice the number of undirected edges; met exactly.
         num_features, num_classes: `F` and `C`. Classes are of equal size.
         train, val, test: number of nodes in each part of the random split; every class occurs in training.
-        homophily: share of edges that join two nodes of one class; met exactly.
+        homophily: share of edges that join two nodes of one class; met exactly. It differs from node to node.
         degree_exponent: `g` of the power law `p(d) ~ d^-g` of expected degrees.
         max_degree: cut-off of that law: the largest expected degree, were no edge drawn twice. The graph's own
             maximum is lower, the more so where hubs have drawn most of their block. None for no cut-off.
@@ -132,11 +131,11 @@ PRESETS: dict[str, SyntheticGraph] = {
         ),
         SyntheticGraph(
             name="synthetic-arxiv", num_nodes=169_343, num_edges=2_315_598, num_features=128, num_classes=40,
-            train=90_941, val=29_799, test=48_603, degree_exponent=2.4, max_degree=50_000,
+            train=90_941, val=29_799, test=48_603, degree_exponent=2.3, max_degree=50_000, feature_noise=0.6,
         ),
         SyntheticGraph(
             name="synthetic-reddit", num_nodes=232_965, num_edges=114_615_892, num_features=602, num_classes=41,
-            train=153_431, val=23_831, test=55_703, homophily=0.5, degree_exponent=1.8, max_degree=60_000,
+            train=153_431, val=23_831, test=55_703, homophily=0.5, degree_exponent=1.8, max_degree=37_000,
             feature_noise=3.0,
         ),
     )
@@ -163,7 +162,6 @@ def generate(spec: SyntheticGraph) -> Graph:
     from cvgnn.graph import Graph
 
     arrays: dict[str, np.ndarray] = {}
-
     _build(spec, lambda name, shape, dtype: arrays.setdefault(name, np.empty(shape, dtype)), lambda *_: None)
     tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return Graph(**tensors, num_classes=spec.num_classes, name=spec.name, split=spec.split, validated=True)
@@ -172,7 +170,7 @@ def generate(spec: SyntheticGraph) -> Graph:
 def generate_store(spec: SyntheticGraph, path: Path, *, progress: Progress | None = None) -> None:
     """The graph of a spec, the same as from `generate`, streamed into a new store.
 
-    Takes 20 to 32 bytes of memory for an undirected edge and about 60 for a node; features take none.
+    Takes 20 to 32 bytes of memory for an undirected edge and about 100 for a node; features take none.
 
     Args:
         spec: what to make.
@@ -219,9 +217,10 @@ def _build(spec: SyntheticGraph, new_array: NewArray, tell: Progress) -> None:
     block = np.empty(n, np.int64)
     block[node] = of_place
 
-    edges = kernels.EdgeSet(spec.num_edges // 2, node, start, propensities(spec)[node], BLOCKS_PER_CLASS)
-    for stream, wanted in zip((_Stream.INSIDE, _Stream.ACROSS), spec.edge_counts, strict=True):
-        edges.draw(_key(spec, stream), wanted, inside=stream == _Stream.INSIDE, tell=tell)
+    edges = kernels.EdgeSet(spec.num_edges // 2, node, start, BLOCKS_PER_CLASS)
+    inside, across = propensities(spec)
+    edges.draw(_key(spec, _Stream.INSIDE), spec.edge_counts[0], inside[node], inside=True, tell=tell)
+    edges.draw(_key(spec, _Stream.ACROSS), spec.edge_counts[1], across[node], inside=False, tell=tell)
     edges.write_rows(new_array, tell=tell)
 
     mu, nu = _generator(spec, _Stream.CENTRES).standard_normal((2, spec.num_classes, spec.num_features))
@@ -240,15 +239,17 @@ def _build(spec: SyntheticGraph, new_array: NewArray, tell: Progress) -> None:
     order = _generator(spec, _Stream.SPLIT).permutation(n)
     first_of_class = np.unique(y[order], return_index=True)[1]  # these go to training, so that every class occurs
     order = np.concatenate([order[first_of_class], np.delete(order, first_of_class)])
-    ends = itertools.accumulate((0, spec.train, spec.val, spec.test))
-    for part, (a, b) in zip(("train_ids", "val_ids", "test_ids"), itertools.pairwise(ends), strict=True):
-        new_array(part, (b - a,), np.int64)[:] = np.sort(order[a:b])
+    parts = np.split(order, np.cumsum([spec.train, spec.val, spec.test]))[:3]
+    for part, ids in zip(("train_ids", "val_ids", "test_ids"), parts, strict=True):
+        new_array(part, ids.shape, np.int64)[:] = np.sort(ids)
 
 
-def propensities(spec: SyntheticGraph) -> np.ndarray:
-    """float64 `[N]`: the quantiles of a power law on `[1, R]`, dealt to the nodes in random order.
+def propensities(spec: SyntheticGraph) -> tuple[np.ndarray, np.ndarray]:
+    """float64 `[N]`, twice: how readily each node takes an edge inside its class, and one across.
 
-    `R` makes the largest of them, over their mean, `max_degree` over the mean degree, or as near to it as they can be.
+    Their sum `t` holds the quantiles of a power law on `[1, R]`; `R` makes the largest, over the mean, `max_degree`
+    over the mean degree, or as near to it as can be. The share inside is the node's own homophily: the quantiles of
+    `u^k`, `u` uniform, whose mean `1 / (k + 1)` is `homophily`. Both are dealt to the nodes in random order.
     """
     n, g = spec.num_nodes, spec.degree_exponent
 
@@ -265,8 +266,11 @@ def propensities(spec: SyntheticGraph) -> np.ndarray:
             middle = (low + high) / 2
             reached = quantile(1.0 - 0.5 / n, middle) / mean(middle) * spec.num_edges / n >= spec.max_degree
             low, high = (low, middle) if reached else (middle, high)
-    rank = _generator(spec, _Stream.PROPENSITY).permutation(n)
-    return np.asarray(quantile((rank + 0.5) / n, high))
+    levels = (np.arange(n) + 0.5) / n
+    t = quantile(_generator(spec, _Stream.PROPENSITY).permutation(levels), high)
+    k = 1.0 / max(spec.homophily, 1e-9) - 1.0
+    inside = t * _generator(spec, _Stream.HOMOPHILY).permutation(levels) ** k
+    return inside, t - inside
 
 
 def _key(spec: SyntheticGraph, stream: _Stream) -> np.uint64:

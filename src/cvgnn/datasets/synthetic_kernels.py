@@ -14,6 +14,9 @@ from numba import njit
 
 from cvgnn.errors import require
 from cvgnn.rng import GOLDEN
+from cvgnn.store.checks import row_blocks
+
+Tell = Callable[[str, float], None]
 
 WORDS_PER_DRAW = 4  # 64-bit words of the stream that one draw of an edge may use
 
@@ -213,19 +216,29 @@ class EdgeSet:
         num_edges: how many undirected edges there will be.
         node: int32 `[N]`, nodes by block.
         start: int64 `[blocks + 1]`; block `b` is `node[start[b]:start[b + 1]]`.
-        weight: float64 `[N]`, propensity of each of `node`.
         per_class: blocks `c per_class..(c + 1) per_class - 1` make up class `c`.
     """
 
-    def __init__(self, num_edges: int, node: np.ndarray, start: np.ndarray, weight: np.ndarray, per_class: int) -> None:
-        self._num_edges, self._found, self._per_class = num_edges, 0, per_class
-        self._members = (node, *alias_tables(weight, start))
-        of_block = np.add.reduceat(weight, start[:-1])
-        self._blocks = (start, *alias_tables(of_block, np.array([0, of_block.size])))
+    def __init__(self, num_edges: int, node: np.ndarray, start: np.ndarray, per_class: int) -> None:
+        self._num_edges, self._found = num_edges, 0
+        self._node, self._start, self._per_class = node, start, per_class
         self._table = np.zeros(1 << (3 * num_edges // 2).bit_length(), dtype=np.uint64)  # at most two thirds full
 
-    def draw(self, key: np.uint64, wanted: int, *, inside: bool, tell: Callable[[str, float], None]) -> None:
-        """Add the first `wanted` distinct edges of an endless stream of draws, inside blocks or across classes."""
+    def draw(self, key: np.uint64, wanted: int, weight: np.ndarray, *, inside: bool, tell: Tell) -> None:
+        """Add the first `wanted` distinct edges of an endless stream of draws.
+
+        Args:
+            key: of the stream.
+            wanted: how many.
+            weight: float64 `[N]`, propensity of each of `node`.
+            inside: whether the two ends are of one block, or of two classes.
+            tell: progress.
+        """
+        if wanted == 0:  # all weights may be zero
+            return
+        of_block = np.add.reduceat(weight, self._start[:-1])
+        blocks = (self._start, *alias_tables(of_block, np.array([0, of_block.size])))
+        members = (self._node, *alias_tables(weight, self._start))
         found, first = 0, 0
         while found < wanted:
             require(
@@ -233,16 +246,14 @@ class EdgeSet:
                 f"{first} draws gave only {found} of {wanted} edges; lower num_edges, homophily or max_degree",
             )
             last = first + _DRAWS_PER_PIECE
-            found = draw_edges(
-                self._table, found, wanted, key, first, last, inside, self._blocks, self._members, self._per_class
-            )
+            found = draw_edges(self._table, found, wanted, key, first, last, inside, blocks, members, self._per_class)
             first = last
             tell("edges", (self._found + found) / self._num_edges)
         self._found += found
 
-    def write_rows(self, new_array: Callable[..., np.ndarray], *, tell: Callable[[str, float], None]) -> None:
+    def write_rows(self, new_array: Callable[..., np.ndarray], *, tell: Tell) -> None:
         """Make the arrays `indptr` and `indices`, a range of rows at a time; the set is used up."""
-        n = self._members[0].size
+        n = self._node.size
         edges = self._table[self._table != _NONE]
         del self._table
         indptr = np.zeros(n + 1, dtype=np.int64)
@@ -250,10 +261,7 @@ class EdgeSet:
         np.cumsum(indptr, out=indptr)
         new_array("indptr", (n + 1,), np.int64)[:] = indptr
         indices = new_array("indices", (2 * self._num_edges,), np.int32)
-        last = 0
-        while last < n:
-            first, limit = last, indptr[last] + _ENTRIES_PER_PIECE
-            last = max(first + 1, int(np.searchsorted(indptr, limit, side="right")) - 1)
+        for first, last in row_blocks(indptr, _ENTRIES_PER_PIECE):
             piece = np.empty(indptr[last] - indptr[first], dtype=np.int32)
             fill_rows(edges, indptr, first, last, piece)
             indices[indptr[first] : indptr[last]] = piece
