@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import rich.console
+import torch
 
 from cvgnn.cli import convert
 from cvgnn.cli.main import main
 from cvgnn.files import read_graph
-from cvgnn.graph import Graph, RandomSplit, from_arrays
-from cvgnn.store import open_store
+from cvgnn.graph import Graph, RandomSplit, from_arrays, from_edges
+from cvgnn.store import open_store, write_store
 from tests.files import writers
 from tests.files.broken_files import CSV, FILES, NODES, Make, npz, tables
 from tests.files.writers import assert_same
@@ -178,3 +179,14 @@ def test_a_bar_only_on_a_terminal_and_only_when_it_takes_long(monkeypatch: pytes
 def test_the_sample_has_every_kind() -> None:
     assert {name.split(":")[0] for name, _, _ in SAMPLE} == {"npz", "csv", "parquet", "pt", "path"}
     assert len(CSV) > 30
+
+
+def test_a_damaged_store_does_not_get_fresh_checksums(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = from_edges([[0, 1], [1, 2]], x=torch.eye(3), y=[0, 1, 0], train_ids=[0], val_ids=[1])
+    write_store(graph, tmp_path / "store")
+    with (tmp_path / "store" / "x.npy").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"\x01")
+    assert main(["convert", str(tmp_path / "store"), str(tmp_path / "copy")]) == 2
+    assert "x.npy" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()

@@ -62,7 +62,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
             RunFolder(path).write_config({})
 
 
-@pytest.mark.parametrize("method", ["mkdir", "write_text"])
+@pytest.mark.parametrize("method", ["mkdir", "write_bytes"])
 def test_what_the_system_refuses_is_told_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -97,7 +97,7 @@ def test_the_result_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def fail(*args: object) -> None:
         raise RuntimeError("no space")
 
-    monkeypatch.setattr("cvgnn.experiments.folder.save_file", fail)
+    monkeypatch.setattr("cvgnn.experiments.folder.save", fail)
     folder = RunFolder(tmp_path / "run")
     folder.write_config({})
     with pytest.raises(RuntimeError, match="no space"):

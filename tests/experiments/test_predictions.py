@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -97,15 +98,26 @@ def test_find_nodes() -> None:
 
 def test_node_lists(tmp_path: Path) -> None:
     assert read_node_list("3, 14,x") == ["3", "14", "x"]
+    assert read_node_list('a,"b, c"') == ["a", "b, c"]
     file = tmp_path / "ids.txt"
-    file.write_text("# mine\nann,1\n\nbob\n")
-    assert read_node_list(str(file)) == ["ann", "bob"]
+    file.write_bytes("\ufeffann\r\n#7\r\n\r\nb, c\r\n".encode())
+    assert read_node_list(str(file)) == ["ann", "#7", "b, c"]
     file.write_text("\n")
     with pytest.raises(CvgnnError, match="names no node"):
         read_node_list(str(file))
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(CvgnnError, match="cannot read the node ids"):
         read_node_list(str(file))
+    for nothing in ("", " , "):
+        with pytest.raises(CvgnnError, match="nodes names no node"):
+            read_node_list(nothing)
+
+
+def test_class_names_are_those_of_training() -> None:
+    """Another graph may number its labels otherwise; the model's classes keep the names it was trained with."""
+    trained = run(classes=["no", "yes"])
+    other = dataclasses.replace(trained, graph=run(classes=["alpha", "beta"]).graph)
+    assert set(predictions(other).columns["class"].tolist()) <= {"no", "yes"}
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

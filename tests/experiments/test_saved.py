@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from cvgnn.cli.main import main
 from cvgnn.config import GraphSource
@@ -44,6 +45,12 @@ def put(name: str, text: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_text(text)  # type: ignore[func-returns-value, return-value]
 
 
+def nan_weights(folder: Path) -> None:
+    weights = load_file(folder / "weights.safetensors")
+    weights["layers.0.bias"][0] = float("nan")
+    save_file(weights, folder / "weights.safetensors")
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -51,6 +58,8 @@ def put(name: str, text: str) -> Callable[[Path], None]:
         (lambda f: (f / "config.json").unlink(), r"config\.json is missing"),
         (lambda f: (f / "weights.safetensors").unlink(), r"weights\.safetensors is missing"),
         (put("weights.safetensors", "x"), r"cannot read .*weights\.safetensors: it is damaged"),
+        (nan_weights, r"weights\.safetensors holds NaN or infinite values in layers\.0\.bias"),
+        (damage_json("result.json", num_classes="six"), r"result\.json: num_classes must be a whole number"),
         (put("config.json", "{"), r"config\.json is not valid JSON"),
         (put("config.json", "[1]"), r"config\.json must hold a JSON object"),
         (put("config.json", "[" * 100_000), r"config\.json is not valid JSON"),

@@ -134,3 +134,10 @@ def tiny() -> Graph:
     return from_edges(
         [[0, 1, 2], [1, 2, 3]], x=torch.eye(4), y=[0, 1, 0, 1], train_ids=[0, 1], val_ids=[2], test_ids=[3]
     )
+
+
+def test_double_features_in_a_pt_become_single(tmp_path: Path) -> None:
+    """As from every other file, so that a graph trains alike from any."""
+    fields = {"edge_index": torch.tensor([[0, 1], [1, 2]]), "x": torch.eye(3).double(), "y": torch.tensor([0, 1, 0])}
+    torch.save(fields, tmp_path / "g.pt")
+    assert read_graph(tmp_path / "g.pt").x.dtype == torch.float32

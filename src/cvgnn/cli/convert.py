@@ -77,10 +77,12 @@ def convert_command(words: Sequence[str]) -> int:
     import rich.console
 
     from cvgnn.experiments.source import load_source
-    from cvgnn.store import write_store
+    from cvgnn.store import is_store, verify_store, write_store
 
     console = rich.console.Console(highlight=False, soft_wrap=True, force_terminal=sys.stdout.isatty())
     start = time.monotonic()
+    if is_store(command.source):
+        verify_store(command.source)  # or a damaged store would get fresh checksums
     if console.is_interactive:
         with console.status(f"reading {command.source}"):
             graph = load_source(source)

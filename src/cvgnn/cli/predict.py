@@ -34,7 +34,7 @@ class PredictCommand:
     """File to write: .csv, .parquet or .npy; printed as CSV if not given."""
 
     graph: Path | None = None
-    """The graph, if it is no longer where the run read it, or another one with the same features."""
+    """The graph, if it is no longer where the run read it, or another labelled one with the same features."""
 
     root: Path | None = None
     """Folder with the data set's raw files, if it is no longer where the run read it."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from cvgnn.errors import CvgnnError
@@ -42,12 +42,17 @@ class RunFolder:
 
     def write_result(self, result: dict[str, Any], model: nn.Module) -> None:
         """Write weights.safetensors, then result.json: a folder with a result is complete."""
-        save_file({name: t.contiguous() for name, t in model.state_dict().items()}, self.path / "weights.safetensors")
+        # Not save_file, which makes a file that nobody else may read.
+        self._write("weights.safetensors", save({name: t.contiguous() for name, t in model.state_dict().items()}))
         self._write_json("result.json", result)
 
     def _write_json(self, name: str, value: dict[str, Any]) -> None:
+        self._write(name, (json.dumps(value, indent=2) + "\n").encode())
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Write a file that appears complete or not at all."""
         partial = self.path / f"{name}.partial"
-        partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        partial.write_bytes(data)
         partial.replace(self.path / name)
 
 

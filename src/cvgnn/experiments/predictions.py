@@ -99,7 +99,7 @@ def check_format(file: Path) -> None:
 def predictions(run: Run, ids: np.ndarray | None = None) -> Table:
     """Node, class and its probability for `ids` (all nodes if not given), by exact inference."""
     probabilities, classes = (t.numpy() for t in run.predict_proba(_as_list(ids)).max(dim=1))
-    names = run.graph.class_names
+    names = run.result["class_names"]  # of the graph it was trained on: another graph may number its own otherwise
     return Table(
         {
             "node": node_names(run.graph, ids),
@@ -141,15 +141,20 @@ def find_nodes(graph: Graph, wanted: Sequence[str]) -> np.ndarray:
 
 
 def read_node_list(words: str) -> list[str]:
-    """Node ids from `1,2,3` or from a file with an id a line (a CSV's first column; `#` starts a comment)."""
+    """Node ids from `1,2,"an id, with a comma"`, or from a file with one id a line, each line an id as it stands."""
     file = Path(words)
     if not file.is_file():
-        return [word.strip() for word in words.split(",") if word.strip()]
+        try:
+            ids = [word.strip() for word in next(csv.reader([words], skipinitialspace=True, strict=True), [])]
+        except csv.Error as error:
+            raise CvgnnError(f"cannot read the node ids {words!r}: {error}") from None
+        require(any(ids), "nodes names no node; give ids separated by commas, or a file with one id a line")
+        return [word for word in ids if word]
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise CvgnnError(f"cannot read the node ids in {file}: {error}") from None
-    ids = [line.split(",")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+    ids = [line.strip() for line in lines if line.strip()]
     require(bool(ids), f"{file} names no node; write one id a line")
     return ids
 

@@ -156,12 +156,12 @@ def check(graph: Graph, config: TrainConfig) -> None:
         raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
 
 
-def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype) -> GCN:
-    """The network at `W_1`."""
+def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype, num_classes: int | None = None) -> GCN:
+    """The network at `W_1`, for the graph's classes if not told otherwise."""
     return GCN(
         in_channels=graph.num_features,
         hidden_channels=config.hidden,
-        out_channels=graph.num_classes,
+        out_channels=num_classes or graph.num_classes,
         num_layers=config.layers,
         norm=config.norm,
         bias=config.bias,
@@ -202,6 +202,8 @@ def summarize(graph: Graph, config: TrainConfig, records: list[EpochRecord], tra
         "version": __version__,
         "dataset": graph.name,
         "split": graph.split,
+        "num_classes": graph.num_classes,
+        "class_names": None if graph.class_names is None else list(graph.class_names),
         "estimator": config.estimator,
         "scheme": config.scheme,
         "optimizer": config.optimizer,

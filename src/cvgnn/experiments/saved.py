@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cvgnn.config import GraphSource, TrainConfig, make_config
-from cvgnn.errors import CvgnnError
+from cvgnn.errors import CvgnnError, require_integer
 from cvgnn.experiments.run import Run, build_model
 from cvgnn.experiments.source import load_source
 from cvgnn.graph import Graph, Propagation
@@ -32,7 +32,9 @@ class SavedRun:
         """The run with its weights, on the graph it was trained on (or on another one with the same features)."""
         graph = load_source(self.source) if graph is None else graph
         propagation = Propagation(graph, normalization=self.config.normalization)
-        model = build_model(graph, self.config, dtype=propagation.dtype)
+        classes = self.result.get("num_classes", graph.num_classes)
+        require_integer(f"{self.path / 'result.json'}: num_classes", classes, at_least=1)
+        model = build_model(graph, self.config, dtype=propagation.dtype, num_classes=classes)
         file = self.path / "weights.safetensors"
         weights = _read_weights(file)
         mine = model.state_dict()
@@ -44,6 +46,8 @@ class SavedRun:
                     f"{file} does not fit the graph {graph.name!r}: {name} is {there} in the file, but the graph and "
                     f"config.json ask for {here}; give the graph that the run was trained on"
                 )
+            if not bool(weights[name].isfinite().all()):
+                raise CvgnnError(f"{file} holds NaN or infinite values in {name}: the run diverged, or it is damaged")
         model.load_state_dict(weights)
         model.eval()
         return Run(

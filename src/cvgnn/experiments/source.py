@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from cvgnn.config import GraphSource
 from cvgnn.datasets import load
+from cvgnn.errors import CvgnnError
 from cvgnn.graph import Graph, RandomSplit
+
+_SPLIT_OPTIONS = ("split_seed", "train_fraction", "val_fraction", "per_class")
 
 
 def load_source(source: GraphSource) -> Graph:
     """The graph that a `GraphSource` names, checked where it was not checked before."""
+    graph = _load(source)
+    plain = GraphSource()
+    unused = [name for name in _SPLIT_OPTIONS if getattr(source, name) != getattr(plain, name)]
+    if graph.split == "given" and unused:
+        raise CvgnnError(
+            f"the graph {graph.name!r} has its own split, so {', '.join(unused)} would do nothing; leave it out"
+        )
+    return graph
+
+
+def _load(source: GraphSource) -> Graph:
     if source.name is not None:
         return load(source.name, source.root, directed=source.directed)
     assert source.graph is not None

@@ -37,7 +37,11 @@ def read_pt(path: Path, *, split: RandomSplit | None = None, directed: bool = Fa
         split, directed: as in `read_graph`.
     """
     with told(path):
-        return from_pyg(_fields(_load(path)), split=split, directed=directed, name=path.stem)
+        fields = dict(_fields(_load(path)))
+        x = fields.get("x")
+        if isinstance(x, Tensor) and x.dtype == torch.float64:
+            fields["x"] = x.float()  # as every file reader does, so that a graph trains alike from any file
+        return from_pyg(fields, split=split, directed=directed, name=path.stem)
 
 
 def _load(path: Path) -> Any:
