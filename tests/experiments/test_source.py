@@ -8,6 +8,7 @@ import pytest
 from cvgnn.config import GraphSource
 from cvgnn.errors import CvgnnError
 from cvgnn.experiments.source import load_source
+from cvgnn.store import write_store
 
 
 def test_a_named_data_set() -> None:
@@ -16,7 +17,7 @@ def test_a_named_data_set() -> None:
 
 @pytest.mark.parametrize("options", [{"split_seed": 3}, {"per_class": 4}, {"train_fraction": 0.5, "val_fraction": 0.1}])
 def test_split_options_that_would_do_nothing_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(CvgnnError, match=f"'citeseer' has its own split, so {', '.join(options)} would do nothing"):
+    with pytest.raises(CvgnnError, match=f"'citeseer' has its own split .given., so {', '.join(options)} would"):
         load_source(GraphSource(**options))  # type: ignore[arg-type]
 
 
@@ -27,3 +28,7 @@ def test_a_graph_of_ones_own_is_split_as_asked(tmp_path: Path) -> None:
     assert first.split == "random: seed 1, fractions 0.6/0.2/0.2"
     assert first.train_ids.numel() == 3
     assert second.split.startswith("random: seed 2")
+    write_store(first, tmp_path / "store")
+    assert load_source(GraphSource(graph=tmp_path / "store", split_seed=1)).split == first.split
+    with pytest.raises(CvgnnError, match=r"has its own split \(random: seed 1, .* so split_seed would do nothing"):
+        load_source(GraphSource(graph=tmp_path / "store", split_seed=2))
