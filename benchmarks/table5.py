@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--root", required=True, help="folder with the raw Planetoid files")
     parser.add_argument("--scheme", choices=SCHEMES, default="released", help="released is what the paper's code ran")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="number, and so seed, of the first run")
     args = parser.parse_args()
 
     print(f"scheme `{args.scheme}`, {args.runs} runs a cell, mean ± standard deviation in %\n")
@@ -34,7 +35,7 @@ def main() -> None:
     for dataset in ("cora", "citeseer"):
         graph = load(dataset, args.root)
         for optimizer in PAPER_OPTIMIZERS:
-            configs = [paper_recipe(dataset, optimizer, run=run) for run in range(args.runs)]
+            configs = [paper_recipe(dataset, optimizer, run=run) for run in range(args.first, args.first + args.runs)]
             runs = [train(graph, dataclasses.replace(c, scheme=args.scheme)) for c in configs]
             best, honest = ([100 * run.result[key] for run in runs] for key in ("max_test_accuracy", "test_accuracy"))
             curves = [[record.accuracies.test for record in run.records] for run in runs]

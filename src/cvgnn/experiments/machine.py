@@ -11,7 +11,8 @@ import torch
 from cvgnn.config import TrainConfig
 from cvgnn.graph import Graph, SparseFeatures
 
-# Multiply-adds of layer 0 in a step below which a second thread costs more in waking up than it gains.
+# Multiply-adds of layer 0 in a step below which one thread is used. A round guess: CiteSeer (2 million) was faster on
+# one thread, synthetic-arxiv (98 million) on two; the crossover between them is not measured.
 _WORTH_SHARING = 20_000_000
 
 
