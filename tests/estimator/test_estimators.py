@@ -56,8 +56,9 @@ def test_cv_with_all_neighbors_is_exact(scheme: str, K: int) -> None:
     H = GRAPH.x
     P = PROPAGATION.dense()
     for k in range(K):
-        Z = net.layer(k).transform(P @ H)  # type: ignore[operator]
-        H = net.layer(k).activate(Z)
+        layer = net.layer(k)
+        Z = P @ H @ layer.weight + (0.0 if layer.bias is None else layer.bias)  # type: ignore[operator]
+        H = torch.relu(Z if layer.norm is None else layer.norm(Z))
     loss = torch.nn.functional.cross_entropy(Z[ids], GRAPH.y[ids])
     for a, b in zip(exact, [Z[ids].detach(), *torch.autograd.grad(loss, list(net.parameters()))], strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
@@ -94,7 +95,7 @@ def test_commit_writes_what_the_forward_pass_staged_and_nothing_before() -> None
     net(b, cv)
     assert all(torch.equal(h.values, old) for h, old in zip(cv.histories, before, strict=True))
     cv.commit(9)
-    H1 = net.layer(0).activate(net.layer(0).transform(FEATURES.rows(b.inputs))).detach()
+    H1, _ = net.layer(0).hidden(FEATURES.rows(b.inputs))
     torch.testing.assert_close(cv.history(1).pull(b.block(1).sources), H1)  # before dropout
     for k, old in enumerate(before, start=1):
         touched = torch.zeros(N, dtype=torch.bool)

@@ -7,7 +7,6 @@ import torch
 
 from cvgnn.errors import CvgnnError
 from cvgnn.model import GCN
-from cvgnn.model.gcn import dropout_mask
 
 
 def make(**more: object) -> GCN:
@@ -47,18 +46,6 @@ def test_initial_weights_fill_the_interval_of_torch_linear() -> None:
     assert 0.99 * bound < float(W.abs().max()) <= bound
     assert abs(float(W.mean())) < 0.02 * bound
     assert float(W.std()) == pytest.approx(bound / math.sqrt(3), rel=0.02)
-
-
-def test_dropout_masks() -> None:
-    shape = (200, 50)
-
-    def mask(p: float = 0.3, *, seed: int = 0, step: int = 1, k: int = 1) -> torch.Tensor:
-        return dropout_mask(shape, p, seed=seed, step=step, k=k, dtype=torch.float64)
-
-    assert set(mask().unique().tolist()) == {0.0, 1 / 0.7}
-    assert float((mask() == 0).double().mean()) == pytest.approx(0.3, abs=0.02)
-    assert torch.equal(mask(), mask())
-    assert not any(torch.equal(mask(), other) for other in (mask(seed=1), mask(step=2), mask(k=2)))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Graph, Propagation
 from cvgnn.model import GCN, exact_hidden
-from cvgnn.model.gcn import dropout_mask
+from cvgnn.model.dropout import Dropout
 from cvgnn.optim import make_optimizer
 from cvgnn.optim.reference import ReferenceOptimizer
 from cvgnn.reference import ReferenceTrainer
@@ -119,9 +119,7 @@ class Pair:
         if case.dropout:
             for k in range(1, case.K):
                 sources = batch.block(k).sources
-                mask = dropout_mask(
-                    (len(sources), 4), case.dropout, seed=SEED, step=batch.step, k=k, dtype=torch.float64
-                )
+                mask = Dropout.at(case.dropout, seed=SEED, step=batch.step, k=k).mask((len(sources), 4), torch.float64)
                 masks[k] = np.full((N, 4), np.nan)
                 masks[k][sources.numpy()] = mask.numpy()
         loss = self.trainer.step(batch)

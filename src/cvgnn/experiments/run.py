@@ -100,48 +100,24 @@ def train(
     """Train a GCN as `config` says. See `fit`."""
     check(graph, config)
     with thread_count(config.threads or sensible_threads(graph, config)):
-        propagation = Propagation(graph, normalization=config.normalization)
-        features = propagate_features(graph, propagation)
-        model = build_model(graph, config, dtype=propagation.dtype)
-        estimator = build_estimator(model, features, propagation, config)
-        sampler = NeighborSampler(
-            propagation,
-            num_neighbors=-1 if config.estimator == "exact" else config.fan_out,
-            num_layers=config.layers,
-            scheme=config.scheme,
-            control=config.estimator == "cv",
-            seed=config.seed,
-        )
-        loader = BatchLoader(
-            graph.train_ids, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed
-        )
-        trainer = Trainer(
-            model=model,
-            estimator=estimator,
-            loader=loader,
-            optimizer=optimizer_factory(model.parameters()) if optimizer_factory else build_optimizer(model, config),
-            labels=graph.y,
-            evaluator=Evaluator(graph, features, propagation),
-            seed=config.seed,
-            keep_tau=config.output == "tau",
-        )
+        trainer = build_trainer(graph, config, optimizer_factory=optimizer_factory)
         trainer.warm_up()
         records = []
         for record in trainer.epochs(config.epochs, eval_every=config.eval_every):
             records.append(record)
             if on_epoch is not None:
                 on_epoch(record)
-        model.load_state_dict(trainer.output(config.output))
-        model.eval()
+        trainer.model.load_state_dict(trainer.output(config.output))
+        trainer.model.eval()
         result = summarize(graph, config, records, trainer)
         if optimizer_factory is not None:
             result |= {"optimizer": type(trainer.optimizer).__name__, "form": "custom"}
     return Run(
         graph=graph,
         config=config,
-        model=model,
-        features=features,
-        propagation=propagation,
+        model=trainer.model,
+        features=trainer.estimator.features,
+        propagation=trainer.loader.sampler.propagation,
         records=records,
         result=result,
     )
@@ -154,6 +130,33 @@ def check(graph: Graph, config: TrainConfig) -> None:
     check_options(config.optimizer, **_optimizer_options(config))
     if config.output == "best" and graph.val_ids.numel() == 0:
         raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
+
+
+def build_trainer(graph: Graph, config: TrainConfig, *, optimizer_factory: OptimizerFactory | None = None) -> Trainer:
+    """Everything that a run as `config` says needs, `P X` and the histories computed, before its first step."""
+    propagation = Propagation(graph, normalization=config.normalization)
+    features = propagate_features(graph, propagation)
+    model = build_model(graph, config, dtype=propagation.dtype)
+    sampler = NeighborSampler(
+        propagation,
+        num_neighbors=-1 if config.estimator == "exact" else config.fan_out,
+        num_layers=config.layers,
+        scheme=config.scheme,
+        control=config.estimator == "cv",
+        seed=config.seed,
+    )
+    return Trainer(
+        model=model,
+        estimator=build_estimator(model, features, propagation, config),
+        loader=BatchLoader(
+            graph.train_ids, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed
+        ),
+        optimizer=optimizer_factory(model.parameters()) if optimizer_factory else build_optimizer(model, config),
+        labels=graph.y,
+        evaluator=Evaluator(graph, features, propagation),
+        seed=config.seed,
+        keep_tau=config.output == "tau",
+    )
 
 
 def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype, num_classes: int | None = None) -> GCN:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from cvgnn.errors import require, require_integer, require_number, unknown_name
 from cvgnn.estimator import Estimator
+from cvgnn.model.activation import activate
+from cvgnn.model.dropout import Dropout
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch, RightMultiplicable
 
@@ -56,9 +58,15 @@ class GCNLayer(nn.Module):
         Z = A.matmul(self.weight)
         return Z if self.bias is None else Z + self.bias
 
-    def activate(self, Z: Tensor) -> Tensor:
-        """`sigma(Z)` without dropout."""
-        return torch.relu(Z if self.norm is None else self.norm(Z))
+    def hidden(self, A: RightMultiplicable, drop: Dropout | None = None) -> tuple[Tensor, Tensor]:
+        """`H = sigma(A W [+ b])`, a constant, and what is propagated: `H` after dropout, differentiable."""
+        return activate(A.matmul(self.weight), *self.activation_parameters, drop)
+
+    @property
+    def activation_parameters(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The bias, and LayerNorm's gain and shift."""
+        norm = self.norm
+        return (self.bias, None, None) if norm is None else (self.bias, norm.weight, norm.bias)
 
 
 @final
@@ -137,22 +145,13 @@ class GCN(nn.Module):
         Returns:
             `[|r^(K)|, C]`.
         """
-        Z = self.layer(0).transform(estimator.input(batch))
+        A = estimator.input(batch)
         for k in range(1, self.num_layers):
-            H = self.layer(k - 1).activate(Z)
-            Z = self.layer(k).transform(estimator.aggregate(k, batch, H, self._drop(H, batch.step, k)))
-        return Z
+            A = estimator.aggregate(k, batch, *self.layer(k - 1).hidden(A, self._drop(batch.step, k)))
+        return self.layer(self.num_layers - 1).transform(A)
 
-    def _drop(self, H: Tensor, step: int, k: int) -> Tensor:
-        """Inverted dropout whose mask is a pure function of (seed, step, layer)."""
+    def _drop(self, step: int, k: int) -> Dropout | None:
+        """What is dropped of `H^(k)`: a pure function of (seed, step, layer)."""
         if not self.training or self.dropout == 0.0:
-            return H
-        return H * dropout_mask(H.shape, self.dropout, seed=self.seed, step=step, k=k, dtype=H.dtype)
-
-
-def dropout_mask(
-    shape: torch.Size | tuple[int, ...], p: float, *, seed: int, step: int, k: int, dtype: torch.dtype
-) -> Tensor:
-    """0 with probability `p`, else 1/(1-p), for each entry of `H^(k)[r^(k)]` at a step."""
-    generator = torch.Generator().manual_seed(derive(seed, Purpose.DROPOUT, step, k) >> 1)
-    return torch.empty(shape, dtype=dtype).bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
+            return None
+        return Dropout.at(self.dropout, seed=self.seed, step=step, k=k)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cvgnn.errors import require
 from cvgnn.graph import Propagation
+from cvgnn.model.activation import activate_in_place
 from cvgnn.model.gcn import GCN, GCNLayer
 from cvgnn.sampling import FeatureSource
 
@@ -48,7 +49,8 @@ def exact_embedding(model: GCN, features: FeatureSource, propagation: Propagatio
     last = model.layer(K - 1)
     if H is None:  # K = 1
         return _by_chunks(features.num_nodes, last, lambda a, b: last.transform(features.span(a, b)))
-    return _aggregate_and_transform(last, H, propagation)
+    Z = _aggregate_and_multiply(last, H, propagation)
+    return Z if last.bias is None else Z.add_(last.bias)
 
 
 def exact_logits(model: GCN, features: FeatureSource, propagation: Propagation) -> Tensor:
@@ -59,18 +61,16 @@ def exact_logits(model: GCN, features: FeatureSource, propagation: Propagation) 
 def _next_hidden(layer: GCNLayer, features: FeatureSource, propagation: Propagation, H: Tensor | None) -> Tensor:
     """`sigma((P H) W + b)`, or `sigma((P X) W + b)` for the first layer."""
     if H is None:
-        return _by_chunks(features.num_nodes, layer, lambda a, b: layer.activate(layer.transform(features.span(a, b))))
-    Z = _aggregate_and_transform(layer, H, propagation)
-    return _by_chunks(Z.shape[0], layer, lambda a, b: layer.activate(Z[a:b]))
+        Z = _by_chunks(features.num_nodes, layer, lambda a, b: features.span(a, b).matmul(layer.weight))
+    else:
+        Z = _aggregate_and_multiply(layer, H, propagation)
+    return activate_in_place(Z, *layer.activation_parameters)
 
 
-def _aggregate_and_transform(layer: GCNLayer, H: Tensor, propagation: Propagation) -> Tensor:
-    """`(P H) W + b`; `P (H W) + b` where that propagates the narrower matrix."""
+def _aggregate_and_multiply(layer: GCNLayer, H: Tensor, propagation: Propagation) -> Tensor:
+    """`(P H) W`; `P (H W)` where that propagates the narrower matrix."""
     d_in, d_out = layer.weight.shape
-    if d_out <= d_in:
-        Z = propagation.product(H.matmul(layer.weight))
-        return Z if layer.bias is None else Z.add_(layer.bias)
-    return layer.transform(propagation.product(H))
+    return propagation.product(H @ layer.weight) if d_out <= d_in else propagation.product(H) @ layer.weight
 
 
 def _by_chunks(num_rows: int, layer: GCNLayer, compute: Callable[[int, int], Tensor]) -> Tensor:

@@ -8,8 +8,8 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-from cvgnn.graph import Graph, Propagation, Rows, SparseFeatures, differentiable_sum
-from cvgnn.sampling import kernels
+from cvgnn.graph import Graph, Propagation, SparseFeatures
+from cvgnn.sampling.sparse_product import SparseInput
 
 
 class RightMultiplicable(Protocol):
@@ -76,32 +76,8 @@ class SparseSource(FeatureSource):
 
     def rows(self, ids: Tensor) -> SparseInput:
         """See `FeatureSource.rows`."""
-        PX = self.PX
-        parts = kernels.gather_rows(ids.numpy(), PX.indptr.numpy(), PX.indices.numpy(), PX.values.numpy())
-        return SparseInput(Rows(*(torch.from_numpy(part) for part in parts)), self.num_features)
+        return SparseInput(self.PX, ids)
 
     def span(self, first: int, last: int) -> SparseInput:
         """See `FeatureSource.span`."""
-        PX = self.PX
-        a, b = int(PX.indptr[first]), int(PX.indptr[last])
-        offsets = (PX.indptr[first : last + 1] - a).to(torch.int32)
-        return SparseInput(Rows(offsets, PX.indices[a:b], PX.values[a:b]), self.num_features)
-
-
-@final
-class SparseInput:
-    """Some sparse rows of `P X`, multiplied by a weight matrix without being written out."""
-
-    def __init__(self, rows: Rows, num_columns: int) -> None:
-        self.sparse_rows = rows
-        self.num_columns = num_columns
-
-    def matmul(self, other: Tensor, /) -> Tensor:
-        """`(P X)[rows] W`, differentiable in `W`."""
-        rows = self.sparse_rows
-        assert rows.weight is not None
-        transposed = rows
-        if torch.is_grad_enabled() and other.requires_grad:
-            arrays = (rows.indptr.numpy(), rows.indices.numpy(), rows.weight.numpy())
-            transposed = Rows(*(torch.from_numpy(part) for part in kernels.transpose(*arrays, self.num_columns)))
-        return differentiable_sum(rows, transposed, other)
+        return SparseInput(self.PX, torch.arange(first, last))

@@ -1,4 +1,4 @@
-"""Compiled kernels: draw neighbors, relabel and transpose in one pass over the batch; gather and transpose rows.
+"""Compiled kernels: draw neighbors, relabel and transpose in one pass over the batch.
 
 Legend: `v` a target node, `deg` its number of neighbors, `D` the fan-out (-1 = all), `P[v,u] = left[v] w right[u]`.
 `cvgnn.reference` holds the literal twins. The kernels hold no state and release the GIL.
@@ -98,23 +98,6 @@ def transpose(indptr, indices, weight, num_columns):  # type: ignore[no-untyped-
             t_indices[place] = i
             t_weight[place] = weight[e]
     return t_indptr, t_indices, t_weight
-
-
-@njit(cache=True, nogil=True)
-def gather_rows(ids, indptr, indices, weight):  # type: ignore[no-untyped-def]
-    """The rows `ids` of a CSR matrix, copied one behind the other, with int32 offsets."""
-    out_indptr = np.zeros(ids.size + 1, np.int32)
-    for i in range(ids.size):
-        out_indptr[i + 1] = out_indptr[i] + indptr[ids[i] + 1] - indptr[ids[i]]
-    out_indices = np.empty(out_indptr[-1], np.int32)
-    out_weight = np.empty(out_indptr[-1], weight.dtype)
-    for i in range(ids.size):
-        start = indptr[ids[i]]
-        base = out_indptr[i]
-        for j in range(out_indptr[i + 1] - base):
-            out_indices[base + j] = indices[start + j]
-            out_weight[base + j] = weight[start + j]
-    return out_indptr, out_indices, out_weight
 
 
 @njit(cache=True, nogil=True)

@@ -70,6 +70,7 @@ class NeighborSampler:
         self.scheme = scheme
         self.control = control
         self.seed = require_integer("seed", seed, at_least=0)
+        self.propagation = propagation
         self.num_nodes = propagation.num_nodes
         weight = propagation.edge_weight
         self._structure = (

@@ -1,0 +1,193 @@
+"""Milliseconds of a training iteration, where they go, and the roofline that no implementation can beat.
+
+    python benchmarks/step.py [--sizes flickr arxiv] [--threads 1 2] [--rounds 12] [--out DIR]
+
+An iteration is Algorithm 1 with the paper's settings for AMSGrad (Appendix B): draw the batch and its neighbors,
+forward, loss, backward, optimizer step, history writes. The roofline is timed in the same run with the same threads:
+the forward and the weight-gradient product of layer 0 on this step's rows, and the sum of this step's history rows.
+Blocks of undisturbed iterations, of instrumented iterations and of roofline parts alternate; each figure is a median
+over the blocks. The parts are timed without overlap (no prefetching), so their sum may exceed the iteration.
+"""
+
+from __future__ import annotations
+
+import common  # isort: skip
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from cvgnn.experiments.machine import thread_count
+from cvgnn.experiments.recipes import paper_recipe
+from cvgnn.experiments.run import build_trainer
+from cvgnn.graph import weighted_sum
+from cvgnn.sampling import Batch
+from cvgnn.training import Trainer
+
+BLOCK = 10
+
+
+class Clock:
+    """Sums the seconds spent in wrapped functions."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*args, **options)
+            finally:
+                self.seconds[part] += time.perf_counter() - start
+
+        return timed
+
+
+def forever(trainer: Trainer) -> Iterator[Batch]:
+    epoch = 1
+    while True:
+        yield from trainer.loader.epoch(epoch)
+        epoch += 1
+
+
+def milliseconds(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return (time.perf_counter() - start) * 1e3
+
+
+def plain(trainer: Trainer, batches: Iterator[Batch]) -> float:
+    """Milliseconds an iteration over a block, drawing included."""
+    return milliseconds(lambda: [trainer.step(next(batches)) for _ in range(BLOCK)]) / BLOCK
+
+
+def instrumented(trainer: Trainer, step: int) -> dict[str, float]:
+    """Milliseconds an iteration in each part."""
+    clock = Clock()
+    estimator = trainer.estimator
+    rows, commit = estimator.features.rows, estimator.commit
+    sums = [history.weighted_sum for history in estimator.histories]  # type: ignore[attr-defined]
+    estimator.features.rows = clock.wrap("gather", rows)  # type: ignore[method-assign]
+    estimator.commit = clock.wrap("history", commit)  # type: ignore[method-assign]
+    for history, original in zip(estimator.histories, sums, strict=True):  # type: ignore[attr-defined]
+        history.weighted_sum = clock.wrap("history", original)
+    try:
+        size = trainer.loader.batch_size
+        order = torch.randperm(trainer.loader.train_ids.numel(), generator=torch.Generator().manual_seed(step))
+        for i in range(BLOCK):
+            start = i * size % (order.numel() - size + 1)
+            ids = trainer.loader.train_ids[order[start : start + size]]
+            batch = clock.wrap("sampling", trainer.loader._batch)(ids, step + i)
+            logits = clock.wrap("forward", trainer.model)(batch, estimator)
+            loss = clock.wrap("forward", trainer.loss)(batch.select(logits), trainer.labels[batch.ids])
+            trainer.optimizer.zero_grad(set_to_none=True)
+            clock.wrap("backward", loss.backward)()
+            clock.wrap("optimizer", trainer.optimizer.step)()
+            before = clock.seconds["history"]
+            estimator.commit(batch.step)
+            clock.seconds["commit"] += clock.seconds["history"] - before
+    finally:
+        estimator.features.rows = rows  # type: ignore[method-assign]
+        estimator.commit = commit  # type: ignore[method-assign]
+        for history, original in zip(estimator.histories, sums, strict=True):  # type: ignore[attr-defined]
+            history.weighted_sum = original
+    seconds = dict(clock.seconds)
+    commit_seconds = seconds.pop("commit")
+    seconds["forward"] -= seconds["gather"] + seconds["history"] - commit_seconds
+    return {part: s * 1e3 / BLOCK for part, s in seconds.items()}
+
+
+def roofline(trainer: Trainer, batch: Batch) -> dict[str, float]:
+    """Milliseconds of what a step cannot do without, each timed alone."""
+    A = trainer.estimator.features.rows(batch.inputs)
+    W = trainer.model.layer(0).weight.detach()
+    remainder = batch.block(1).remainder
+    assert remainder is not None
+    history = trainer.estimator.history(1).values  # type: ignore[attr-defined]
+    parts = {}
+    if isinstance(A, torch.Tensor):
+        Z = A @ W
+        parts["forward product"] = milliseconds(lambda: torch.mm(A, W, out=Z))
+        G = torch.empty_like(W)
+        parts["gradient product"] = milliseconds(lambda: torch.mm(A.t(), Z, out=G))
+    else:  # sparse features: the product is a sum of rows of W
+        dZ = A.matmul(W)
+        leaf = W.clone().requires_grad_()
+        parts["forward product"] = milliseconds(lambda: A.matmul(W))
+        Z = A.matmul(leaf)
+        parts["gradient product"] = milliseconds(lambda: torch.autograd.grad(Z, leaf, dZ))
+    parts["history gather"] = milliseconds(lambda: weighted_sum(remainder, history))
+    return parts
+
+
+def measure(size: str, threads: int, rounds: int, trainer: Trainer) -> dict[str, Any]:
+    trainer.warm_up()
+    trainer.model.train()
+    batches = forever(trainer)
+    totals: list[float] = []
+    parts: dict[str, list[float]] = defaultdict(list)
+    limits: dict[str, list[float]] = defaultdict(list)
+    inputs = []
+    for r in range(rounds + 1):
+        blocks = plain(trainer, batches)
+        detail = instrumented(trainer, step=1_000_000 + r * BLOCK)
+        batch = next(batches)
+        inputs.append(batch.inputs.numel())
+        limit = [roofline(trainer, batch) for _ in range(3)][1:]
+        if r == 0:
+            continue  # the first round warms up
+        totals.append(blocks)
+        for part, ms in detail.items():
+            parts[part].append(ms)
+        for part in limit[0]:
+            limits[part].append(statistics.median(one[part] for one in limit))
+    total = statistics.median(totals)
+    bound = sum(statistics.median(v) for v in limits.values())
+    return {
+        "size": size,
+        "threads": threads,
+        "rows": round(statistics.median(inputs)),
+        "ms": round(total, 3),
+        "roofline ms": round(bound, 3),
+        "ratio": round(total / bound, 2),
+        **{part: round(statistics.median(parts[part]), 3) for part in
+           ("sampling", "gather", "forward", "history", "backward", "optimizer")},
+        **{part: round(statistics.median(v), 3) for part, v in limits.items()},
+        "spread": f"{min(totals):.2f}..{max(totals):.2f}",
+    }  # fmt: skip
+
+
+def main() -> None:
+    arguments = common.parser(__doc__ or "", "step")
+    arguments.add_argument("--sizes", nargs="+", default=list(common.SIZES), choices=common.SIZES)
+    arguments.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    arguments.add_argument("--rounds", type=int, default=12)
+    options = arguments.parse_args()
+    rows = []
+    for size in options.sizes:
+        graph = common.load(size)
+        config = paper_recipe(common.RECIPE[size], "amsgrad")
+        with thread_count(max(options.threads)):
+            trainer = build_trainer(graph, config)
+        for threads in options.threads:
+            with thread_count(threads):
+                rows.append(measure(size, threads, options.rounds, trainer))
+            print(f"{size}, {threads} thread(s): {rows[-1]['ms']} ms, {rows[-1]['ratio']} x roofline", flush=True)
+        del trainer, graph
+    whole = ["size", "threads", "rows", "ms", "spread", "roofline ms", "ratio"]
+    split = ["size", "threads", "sampling", "gather", "forward", "history", "backward", "optimizer"]
+    limit = ["size", "threads", "forward product", "gradient product", "history gather"]
+    tables = {
+        "Iterations": [{k: row[k] for k in whole} for row in rows],
+        "Where the milliseconds go": [{k: row[k] for k in split} for row in rows],
+        "The roofline's parts (ms)": [{k: row[k] for k in limit} for row in rows],
+    }
+    common.report("step", "Milliseconds of an iteration", __doc__ or "", tables, options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Compiled kernels of a hidden layer's `sigma`: bias, LayerNorm, ReLU and dropout in one pass over each row, and back.
+
+Legend: `z` a row of `A W`, `b` the bias, `m` and `r` LayerNorm's mean and 1/sqrt(variance + eps) of `z + b`, `x` the
+normalised row `(z + b - m) r`, `y` LayerNorm's output `x gain + shift`, `h = max(y, 0)`, `o` what is propagated: `h`
+after dropout. `cvgnn.reference` holds the literal twin; `cvgnn.model.dropout` the one of the mask.
+
+A row is summed in the lanes of the processor's vectors (`reassoc`); rows do not depend on each other, and sums over
+rows are taken in parts of `PART` rows, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from cvgnn.model.dropout import SCRAMBLE
+from cvgnn.rng import GOLDEN
+from cvgnn.sampling.kernels import mix
+
+PART = 256
+
+_GOLDEN = np.uint64(GOLDEN)
+_FAST = {"reassoc", "contract", "nsz"}  # not "nnan" nor "ninf": a diverged run must show
+
+
+def _scramble_words(context, u):  # type: ignore[no-untyped-def]
+    """`cvgnn.model.dropout.scramble`; numba's own arithmetic would take 64 bits for it, and so half the lanes."""
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        word = ir.IntType(32)
+        (u,) = args
+        for shift, factor in SCRAMBLE:
+            u = builder.mul(builder.xor(u, builder.lshr(u, word(shift))), word(factor))
+        return builder.xor(u, builder.lshr(u, word(16)))
+
+    return types.uint32(types.uint32), codegen
+
+
+_scramble: Any = intrinsic(_scramble_words)
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _drop(h, o, state, threshold, scale):  # type: ignore[no-untyped-def]
+    """`o = h mask / (1 - p)` for a row whose 64 random bits are `state`."""
+    start, stride = np.uint32(state), np.uint32(state >> np.uint64(32)) | np.uint32(1)
+    zero = h.dtype.type(0)
+    for c in range(h.size):
+        kept = h[c] * scale
+        o[c] = kept if _scramble(np.uint32(c) * stride + start) >= threshold else zero
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def forward(Z, bias, gain, shift, eps, key, threshold, scale, H, sent, mean, inverse, first, last):  # type: ignore[no-untyped-def]
+    """`H` (which may be `Z` itself) and, where `threshold > 0`, `sent` for rows `first..last-1`.
+
+    Args:
+        Z: `[n, d]`, contiguous.
+        bias: `[d]`.
+        gain, shift: LayerNorm's, `[d]`; empty where there is none.
+        eps: LayerNorm's.
+        key, threshold: of dropout: an entry is dropped where its 32 random bits are below `threshold = p 2^32`.
+        scale: 1/(1-p).
+        H, sent: `[n, d]`; `sent` may be empty without dropout.
+        mean, inverse: `[n]`, for the backward pass; may be empty without LayerNorm.
+    """
+    d = Z.shape[1]
+    one = Z.dtype.type(1)
+    kept = Z.dtype.type(scale)
+    limit = np.uint32(threshold)
+    zero = Z.dtype.type(0)
+    for i in range(first, last):
+        z, h = Z[i], H[i]
+        if gain.size > 0:
+            total = zero
+            for c in range(d):
+                total += z[c] + bias[c]
+            m = total / Z.dtype.type(d)
+            total = zero
+            for c in range(d):
+                t = z[c] + bias[c] - m
+                total += t * t
+            r = one / np.sqrt(total / Z.dtype.type(d) + Z.dtype.type(eps))
+            mean[i], inverse[i] = m, r
+            for c in range(d):
+                y = (z[c] + bias[c] - m) * r * gain[c] + shift[c]
+                h[c] = zero if y <= zero else y
+        else:
+            for c in range(d):
+                y = z[c] + bias[c]
+                h[c] = zero if y <= zero else y
+        if threshold > 0:
+            _drop(h, sent[i], mix(key + np.uint64(i + 1) * _GOLDEN), limit, kept)
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def backward(d_sent, sent, Z, bias, gain, mean, inverse, scale, dZ, sums, first, last):  # type: ignore[no-untyped-def]
+    """`dZ` for rows `first..last-1`, and the sums over each `PART` of them that make the parameters' gradients.
+
+    Args:
+        d_sent: `[n, d]`, the gradient of what is propagated.
+        sent: `[n, d]`, what is propagated: positive exactly where the gradient passes.
+        Z, bias, gain, mean, inverse: as in `forward`.
+        scale: 1/(1-p).
+        dZ: `[n, d]`.
+        sums: `[parts, 3, d]`, zero: the gradients of bias, gain and shift, part by part.
+    """
+    d = d_sent.shape[1]
+    zero = d_sent.dtype.type(0)
+    s = d_sent.dtype.type(scale)
+    for i in range(first, last):
+        g, o, z, dz = d_sent[i], sent[i], Z[i], dZ[i]
+        d_bias, d_gain, d_shift = sums[i // PART, 0], sums[i // PART, 1], sums[i // PART, 2]
+        if gain.size > 0:
+            m, r = mean[i], inverse[i]
+            total, product = zero, zero
+            for c in range(d):
+                y = g[c] * s if o[c] > zero else zero
+                x = (z[c] + bias[c] - m) * r
+                total += y * gain[c]
+                product += y * gain[c] * x
+            total /= d_sent.dtype.type(d)
+            product /= d_sent.dtype.type(d)
+            for c in range(d):
+                y = g[c] * s if o[c] > zero else zero
+                x = (z[c] + bias[c] - m) * r
+                t = r * (y * gain[c] - total - x * product)
+                d_gain[c] += y * x
+                d_shift[c] += y
+                d_bias[c] += t
+                dz[c] = t
+        else:
+            for c in range(d):
+                y = g[c] * s if o[c] > zero else zero
+                d_bias[c] += y
+                dz[c] = y

@@ -1,0 +1,83 @@
+"""`(P X)[ids] W` for a sparse `P X`: a weighted sum of rows of `W`, so that nothing dense of width `F` exists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from cvgnn.graph import SparseFeatures
+from cvgnn.parallel import over_rows
+
+_COLUMNS = 16  # a cache line of float32: threads that share a gradient's rows take whole ones
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+def multiply(ids, indptr, indices, values, W, Z, first, last):  # type: ignore[no-untyped-def]
+    """`Z[i] = X[ids[i]] W` for `first <= i < last`, rows of a CSR matrix `X`."""
+    for i in range(first, last):
+        z = Z[i]
+        z[:] = 0
+        for e in range(indptr[ids[i]], indptr[ids[i] + 1]):
+            x, w = values[e], W[indices[e]]
+            for c in range(z.size):
+                z[c] += x * w[c]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+def accumulate(ids, indptr, indices, values, dZ, dW, first, last):  # type: ignore[no-untyped-def]
+    """`dW += X[ids]^T dZ` in columns `first..last-1`; rows are added in the order of `ids`."""
+    for i in range(ids.size):
+        dz = dZ[i, first:last]
+        for e in range(indptr[ids[i]], indptr[ids[i] + 1]):
+            x, dw = values[e], dW[indices[e], first:last]
+            for c in range(dz.size):
+                dw[c] += x * dz[c]
+
+
+class SparseInput:
+    """Some rows of a sparse `P X`, to be multiplied by a weight matrix.
+
+    Args:
+        PX: `P X`, `[N, F]`.
+        ids: int64 `[n]`, which rows.
+    """
+
+    __slots__ = ("PX", "ids")
+
+    def __init__(self, PX: SparseFeatures, ids: Tensor) -> None:
+        self.PX = PX
+        self.ids = ids
+
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`(P X)[ids] W`, `[n, d]`, differentiable in `W`."""
+        return _Product.apply(other, self.PX, self.ids.numpy())  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, W: Tensor, PX: SparseFeatures, ids: np.ndarray[Any, Any]) -> Tensor:
+        rows = (ids, PX.indptr.numpy(), PX.indices.numpy(), PX.values.numpy())
+        ctx.rows, ctx.entries_per_row = rows, PX.values.numel() // max(1, PX.shape[0])
+        Z = torch.empty(ids.size, W.shape[1], dtype=W.dtype)
+        w, z = W.detach().numpy(), Z.numpy()
+        over_rows(lambda a, b: multiply(*rows, w, z, a, b), ids.size, width=ctx.entries_per_row * W.shape[1])
+        ctx.shape = W.shape
+        return Z
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        dZ = grads[0].contiguous()
+        dW = torch.zeros(ctx.shape, dtype=dZ.dtype)
+        ids, indptr, indices, values = ctx.rows
+        dz, dw = dZ.numpy(), dW.numpy()
+        over_rows(
+            lambda a, b: accumulate(ids, indptr, indices, values, dz, dw, a, b),
+            ctx.shape[1],
+            width=ctx.entries_per_row * dZ.shape[0],
+            multiple=_COLUMNS,
+        )
+        return dW, None, None

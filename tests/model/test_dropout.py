@@ -1,0 +1,67 @@
+"""Dropout masks: what they are a function of, how often they drop, and that nothing is correlated that should not be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cvgnn.model.dropout import Dropout, scramble
+
+
+def mask(
+    p: float = 0.3, *, shape: tuple[int, int] = (200, 50), seed: int = 0, step: int = 1, k: int = 1
+) -> torch.Tensor:
+    return Dropout.at(p, seed=seed, step=step, k=k).mask(shape, torch.float64)
+
+
+def test_a_mask_is_a_function_of_seed_step_and_layer() -> None:
+    assert set(mask().unique().tolist()) == {0.0, 1 / 0.7}
+    assert torch.equal(mask(), mask())
+    assert not any(torch.equal(mask(), other) for other in (mask(seed=1), mask(step=2), mask(k=2)))
+
+
+def test_a_mask_does_not_depend_on_the_size_of_the_batch() -> None:
+    assert torch.equal(mask(shape=(30, 20)), mask(shape=(200, 50))[:30, :20])
+
+
+@pytest.mark.parametrize("p", [0.01, 0.2, 0.5, 0.9])
+def test_how_often(p: float) -> None:
+    """In all, in each row and in each column, within five standard deviations of p."""
+    dropped = (mask(p, shape=(2000, 500)) == 0).double()
+    spread = math.sqrt(p * (1 - p))
+    assert abs(float(dropped.mean()) - p) < 5 * spread / math.sqrt(dropped.numel())
+    assert float((dropped.mean(0) - p).abs().max()) < 5 * spread / math.sqrt(2000)
+    assert float((dropped.mean(1) - p).abs().max()) < 5 * spread / math.sqrt(500)
+    # Rows and columns scatter as independent draws do: their means neither too far apart nor too close together.
+    assert float(dropped.mean(0).var()) == pytest.approx(p * (1 - p) / 2000, rel=0.4)
+    assert float(dropped.mean(1).var()) == pytest.approx(p * (1 - p) / 500, rel=0.2)
+
+
+def test_neighboring_entries_rows_steps_layers_and_seeds_are_uncorrelated() -> None:
+    shape = (1000, 256)
+    kept = mask(0.5, shape=shape) - 1.0  # +-1
+    limit = 5 / math.sqrt(kept.numel())
+    for lag in (1, 2, 3, 8, 16, 64, 128):
+        assert abs(float((kept[:, lag:] * kept[:, :-lag]).mean())) < 1.5 * limit
+        assert abs(float((kept[lag:] * kept[:-lag]).mean())) < 1.5 * limit
+    for other in (mask(0.5, shape=shape, step=2), mask(0.5, shape=shape, k=2), mask(0.5, shape=shape, seed=1)):
+        assert abs(float((kept * (other - 1.0)).mean())) < limit
+
+
+@pytest.mark.parametrize("p", [1e-12, 1 - 1e-12])
+def test_extreme_probabilities_drop_neither_nothing_nor_everything(p: float) -> None:
+    drop = Dropout(p, key=0)
+    assert 1 <= drop.threshold <= 2**32 - 1
+
+
+def test_scrambling_is_a_bijection_that_mixes() -> None:
+    numbers = np.arange(1 << 16, dtype=np.uint32)[None]
+    scrambled = scramble(numbers)
+    assert np.unique(scrambled).size == numbers.size
+    for bit in range(16):
+        flipped = scramble(numbers ^ np.uint32(1 << bit)) ^ scrambled
+        changed = np.unpackbits(flipped.view(np.uint8)).mean()
+        assert 0.45 < changed < 0.55
