@@ -1,4 +1,9 @@
-"""Compiled kernels on as many threads as torch uses: ranges of rows, one for each thread.
+"""Threads: torch's for wide operations only, and the same number of Python threads for compiled kernels.
+
+Waking a sleeping thread takes some 100 microseconds, as long as a small operation runs. A training step is a few wide
+operations and many small ones, so `mostly_one_thread` runs torch on one thread and `wide` hands the others to the
+operations that are worth it. (Threads that spin instead of sleeping would be woken at once, and slow down everything
+else on the machine: docs/design.md.)
 
 Kernels release the GIL, so plain Python threads run them side by side. numba's own threading layers are not used: the
 one that comes with it aborts the process when two Python threads call it at once.
@@ -7,14 +12,58 @@ one that comes with it aborts the process when two Python threads call it at onc
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 
-_WORTH_SHARING = 1 << 17  # elements; waking a thread takes as long as some 50,000 of them
+WORTH_SHARING = 10_000_000
+"""Multiply-adds from which an operation gains by a second thread."""
+
+COST_OF_MOVING = 32
+"""An element that comes from memory takes as long as so many multiply-adds of a product."""
+
+_team = threading.local()
 _pools: dict[int, ThreadPoolExecutor] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # a child has no threads but its own
+
+
+def team_size() -> int:
+    """How many threads wide operations get."""
+    size: int | None = getattr(_team, "size", None)
+    return size or torch.get_num_threads()
+
+
+@contextmanager
+def mostly_one_thread() -> Iterator[None]:
+    """Run torch on one thread, but for what is `wide`; then on as many as before."""
+    size = torch.get_num_threads()
+    if size == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    _team.size = size
+    try:
+        yield
+    finally:
+        _team.size = None
+        torch.set_num_threads(size)
+
+
+@contextmanager
+def wide(work: int) -> Iterator[None]:
+    """Run torch on all threads if an operation of `work` multiply-adds is worth it."""
+    size = getattr(_team, "size", None)
+    if size is None or work < WORTH_SHARING:
+        yield
+        return
+    torch.set_num_threads(size)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
 
 
 def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int, multiple: int = 1) -> None:
@@ -31,8 +80,8 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
     >>> seen
     [(0, 10)]
     """
-    threads = torch.get_num_threads()
-    if threads == 1 or num_rows * width < _WORTH_SHARING:
+    threads = team_size()
+    if threads == 1 or COST_OF_MOVING * num_rows * width < WORTH_SHARING:
         kernel(0, num_rows)
         return
     pool = _pools.get(threads)

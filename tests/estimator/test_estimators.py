@@ -95,7 +95,7 @@ def test_commit_writes_what_the_forward_pass_staged_and_nothing_before() -> None
     net(b, cv)
     assert all(torch.equal(h.values, old) for h, old in zip(cv.histories, before, strict=True))
     cv.commit(9)
-    H1, _ = net.layer(0).hidden(FEATURES.rows(b.inputs))
+    H1 = exact_hidden(net, FEATURES, PROPAGATION)[0][b.inputs]
     torch.testing.assert_close(cv.history(1).pull(b.block(1).sources), H1)  # before dropout
     for k, old in enumerate(before, start=1):
         touched = torch.zeros(N, dtype=torch.bool)

@@ -76,3 +76,20 @@ def test_a_foreign_state_is_refused() -> None:
 def test_impossible_histories(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(CvgnnError, match=said):
         History(**{"num_nodes": 3, "width": 2, **arguments})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ids", "shape", "said"),
+    [
+        ([0, 3], (2, 2), r"ids must lie in 0\.\.2; found 3"),
+        ([-1, 0], (2, 2), r"ids must lie in 0\.\.2; found -1"),
+        ([0, 1], (2, 3), r"values must have the shape \[2, 2\], not \[2, 3\]"),
+        ([0, 1], (1, 2), r"values must have the shape \[2, 2\], not \[1, 2\]"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(ids: list[int], shape: tuple[int, int], said: str) -> None:
+    """Compiled code checks nothing, so `push` does; nothing is written."""
+    history = History(3, 2)
+    with pytest.raises(CvgnnError, match=said):
+        history.push(torch.tensor(ids), torch.ones(shape), step=1)
+    assert not history.values.any()

@@ -34,6 +34,60 @@ def test_zero_grad() -> None:
     assert W.grad is None
 
 
+@pytest.mark.parametrize("form", ["before", "after"])
+def test_hooks_are_called(form: str) -> None:
+    W = torch.ones(2, requires_grad=True)
+    optimizer = light(torch.optim.Adam)([W], lr=0.1, fused=True)
+    calls = []
+    register = optimizer.register_step_pre_hook if form == "before" else optimizer.register_step_post_hook
+    handle = register(lambda *_: calls.append(form))
+    for _ in range(3):
+        W.grad = torch.ones(2)
+        optimizer.step()
+    assert len(calls) == 3
+    handle.remove()
+    optimizer.step()
+    assert len(calls) == 3
+
+
+FUSED_OPTIONS = [
+    (torch.optim.Adam, {"weight_decay": 0.1}),
+    (torch.optim.Adam, {"amsgrad": True, "betas": (0.8, 0.99)}),
+    (torch.optim.Adam, {"maximize": True, "eps": 1e-3}),
+    (torch.optim.Adam, {"decoupled_weight_decay": True, "weight_decay": 0.5}),
+    (torch.optim.Adam, {"lr": torch.tensor(0.1)}),
+    (torch.optim.SGD, {}),
+    (torch.optim.SGD, {"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1}),
+    (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    (torch.optim.Adagrad, {"lr_decay": 0.1, "weight_decay": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("optimizer", "options"), FUSED_OPTIONS)
+def test_fused_steps_are_torchs_own_to_the_bit(optimizer: type[torch.optim.Optimizer], options: dict) -> None:
+    """Two groups, one with its own rate; a parameter that has no gradient at first; a saved and loaded state."""
+
+    def run(kind: type[torch.optim.Optimizer]) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        W = [torch.randn(shape, generator=generator).requires_grad_() for shape in [(5, 3), (3,), (700, 9)]]
+        groups = [{"params": W[:2]}, {"params": W[2:], "lr": 0.02}]
+        steps = kind(groups, **{"lr": 0.1, "fused": True, **options})  # type: ignore[arg-type]
+        for t in range(8):
+            steps.zero_grad()
+            for i, w in enumerate(W):
+                if t >= 2 or i != 1 or "momentum" in options:  # there torch's own fused SGD fails
+                    w.grad = torch.randn(w.shape, generator=generator)
+            steps.step()
+            if t == 4:
+                saved = steps.state_dict()
+                steps = kind(groups, **{"lr": 0.1, "fused": True, **options})  # type: ignore[arg-type]
+                steps.load_state_dict(saved)
+        return [w.detach() for w in W]
+
+    for ours, theirs in zip(run(light(optimizer)), run(optimizer), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_undecorated_goes_to_the_bottom() -> None:
     assert undecorated(len) is len
     assert not hasattr(undecorated(torch.optim.Adam.step), "__wrapped__")

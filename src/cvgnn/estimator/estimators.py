@@ -16,7 +16,7 @@ from torch import Tensor
 from cvgnn.errors import require
 from cvgnn.estimator.history import History
 from cvgnn.graph import differentiable_sum
-from cvgnn.sampling import Batch, FeatureSource, RightMultiplicable
+from cvgnn.sampling import Batch, FeatureSource, LayerInput
 
 EstimatorName = Literal["cv", "ns", "exact"]
 ESTIMATORS: tuple[str, ...] = get_args(EstimatorName)
@@ -32,13 +32,22 @@ class Estimator(ABC):
     def __init__(self, features: FeatureSource) -> None:
         self.features = features
 
-    def input(self, batch: Batch) -> RightMultiplicable:
+    def input(self, batch: Batch) -> LayerInput:
         """`(P X)[r^(1)]`: layer 0 is exact for every estimator, because `Hbar^(0) = X`."""
         return self.features.rows(batch.inputs)
 
     @abstractmethod
+    def correction(self, k: int, batch: Batch) -> Tensor | None:
+        """What the estimate of `(P H^(k))[r^(k+1)]` adds to `P^ H^(k)`: a new constant `[|r^(k+1)|, d_k]`, or None."""
+
+    @abstractmethod
+    def keep(self, k: int, batch: Batch, H: Tensor) -> None:
+        """Stage `H^(k)[r^(k)]`, a constant, to be written by `commit`, if this estimator has a memory."""
+
     def aggregate(self, k: int, batch: Batch, H: Tensor, H_dropped: Tensor) -> Tensor:
-        """The estimate of `(P H^(k))[r^(k+1)]`, differentiable in `H_dropped`.
+        """The estimate of `(P H^(k))[r^(k+1)]`, differentiable in `H_dropped`, for layers of your own.
+
+        `GCN` computes the same in fewer passes (`cvgnn.model.hidden`).
 
         Args:
             k: layer, `1 <= k < K`.
@@ -49,6 +58,10 @@ class Estimator(ABC):
         Returns:
             `[|r^(k+1)|, d_k]`.
         """
+        block, correction = batch.block(k), self.correction(k, batch)
+        self.keep(k, batch, H.detach())
+        sampled = differentiable_sum(block.sampled, block.transposed, H_dropped)
+        return sampled if correction is None else sampled + correction
 
     @abstractmethod
     def commit(self, step: int) -> None:
@@ -67,10 +80,11 @@ class Estimator(ABC):
 class SampledSum(Estimator):
     """`P^ H^(k)`, without memory: neighbor sampling (`ns`), or `exact` where the blocks hold all neighbors."""
 
-    def aggregate(self, k: int, batch: Batch, H: Tensor, H_dropped: Tensor) -> Tensor:
-        """See `Estimator.aggregate`."""
-        block = batch.block(k)
-        return differentiable_sum(block.sampled, block.transposed, H_dropped)
+    def correction(self, k: int, batch: Batch) -> None:
+        """Nothing is added."""
+
+    def keep(self, k: int, batch: Batch, H: Tensor) -> None:
+        """Nothing is kept."""
 
     def commit(self, step: int) -> None:
         """Nothing is kept."""
@@ -126,14 +140,16 @@ class ControlVariate(Estimator):
         for history, H in zip(self.histories, hidden, strict=True):
             history.fill(H, step=0)
 
-    def aggregate(self, k: int, batch: Batch, H: Tensor, H_dropped: Tensor) -> Tensor:
-        """See `Estimator.aggregate`."""
-        block = batch.block(k)
-        require(block.remainder is not None, "the control variate needs a NeighborSampler with control=True")
-        assert block.remainder is not None
-        self._staged[k] = (block.sources, H.detach())
-        sampled = differentiable_sum(block.sampled, block.transposed, H_dropped)
-        return sampled + self.history(k).weighted_sum(block.remainder)
+    def correction(self, k: int, batch: Batch) -> Tensor:
+        """`(P - P^) Hbar^(k)`."""
+        remainder = batch.block(k).remainder
+        require(remainder is not None, "the control variate needs a NeighborSampler with control=True")
+        assert remainder is not None
+        return self.history(k).weighted_sum(remainder)
+
+    def keep(self, k: int, batch: Batch, H: Tensor) -> None:
+        """See `Estimator.keep`."""
+        self._staged[k] = (batch.block(k).sources, H)
 
     def commit(self, step: int) -> None:
         """See `Estimator.commit`."""

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
+import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
 from cvgnn.errors import require, require_integer
 from cvgnn.graph import Rows, weighted_sum
+from cvgnn.parallel import over_rows
 
 _ENTRIES_PER_CHUNK = 1 << 16
+
+
+@njit(cache=True, nogil=True)
+def first_outside(ids, bound):  # type: ignore[no-untyped-def]
+    """The position of the first of `ids` that is not in `0..bound-1`, or -1."""
+    for i in range(ids.size):
+        if ids[i] < 0 or ids[i] >= bound:
+            return i
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def write_rows(table, written, ids, rows, step, first, last):  # type: ignore[no-untyped-def]
+    """`table[ids[i]] = rows[i]` and `written[ids[i]] = step` for `first <= i < last`; `ids` must be checked."""
+    for i in range(first, last):
+        old, new = table[ids[i]], rows[i]
+        for c in range(new.size):
+            old[c] = new[c]
+        written[ids[i]] = step
+
+
+def _bits(values: Tensor) -> np.ndarray[Any, Any]:
+    """The same memory as integers: NumPy has no bfloat16, and a copy needs to know nothing but the size."""
+    return values.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]).numpy()
 
 
 @final
@@ -57,8 +84,17 @@ class History:
             values: `[n, d_k]`.
             step: `t`.
         """
-        self.values.index_copy_(0, ids, values.detach().to(self.values.dtype))
-        self.written.index_fill_(0, ids, step)
+        expected = (ids.numel(), self.values.shape[1])
+        require(values.shape == expected, f"values must have the shape {list(expected)}, not {list(values.shape)}")
+        table, rows = (_bits(t) for t in (self.values, values.detach().to(self.values.dtype).contiguous()))
+        node_ids, written = ids.numpy(), self.written.numpy()
+        bad = first_outside(node_ids, written.size)
+        require(bad == -1, f"ids must lie in 0..{written.size - 1}; found {node_ids[bad] if bad >= 0 else None}")
+        over_rows(
+            lambda first, last: write_rows(table, written, node_ids, rows, step, first, last),
+            node_ids.size,
+            width=self.values.shape[1],
+        )
 
     def fill(self, values: Tensor, *, step: int) -> None:
         """`Hbar = values` for all nodes."""

@@ -8,6 +8,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from cvgnn.parallel import COST_OF_MOVING, wide
+
 
 @final
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,9 +55,10 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     [[3.0, 6.0], [0.0, 0.0]]
     """
     # The overload that keeps nothing for a backward pass: half the overhead of F.embedding_bag on small batches.
-    return torch._embedding_bag_forward_only(
-        table.detach(), rows.indices, rows.indptr, False, 0, False, rows.weight, True
-    )[0]
+    with wide(COST_OF_MOVING * rows.indices.numel() * table.shape[1]):
+        return torch._embedding_bag_forward_only(
+            table.detach(), rows.indices, rows.indptr, False, 0, False, rows.weight, True
+        )[0]
 
 
 class _WeightedSum(torch.autograd.Function):

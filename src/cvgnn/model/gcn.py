@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from cvgnn.errors import require, require_integer, require_number, unknown_name
 from cvgnn.estimator import Estimator
-from cvgnn.model.activation import activate
 from cvgnn.model.dropout import Dropout
+from cvgnn.model.hidden import activate_and_aggregate
+from cvgnn.model.linear import linear
 from cvgnn.rng import Purpose, derive
-from cvgnn.sampling import Batch, RightMultiplicable
+from cvgnn.sampling import Batch
 
 Norm = Literal["layer", "none"]
 NORMS: tuple[str, ...] = get_args(Norm)
@@ -26,7 +27,7 @@ NORMS: tuple[str, ...] = get_args(Norm)
 
 @final
 class GCNLayer(nn.Module):
-    """One layer: `Z = A W [+ b]` for an aggregated input `A`, and `sigma(Z) = ReLU([LayerNorm] Z)`.
+    """The parameters of one layer: `Z = A W [+ b]` for an aggregated input `A`, and `sigma(Z) = ReLU([LayerNorm] Z)`.
 
     Args:
         in_channels: `d_k`.
@@ -52,15 +53,6 @@ class GCNLayer(nn.Module):
                 self.bias.uniform_(-bound, bound, generator=generator)
             if self.norm is not None:
                 self.norm.reset_parameters()
-
-    def transform(self, A: RightMultiplicable) -> Tensor:
-        """`Z = A W [+ b]`, `[n, d_{k+1}]`."""
-        Z = A.matmul(self.weight)
-        return Z if self.bias is None else Z + self.bias
-
-    def hidden(self, A: RightMultiplicable, drop: Dropout | None = None) -> tuple[Tensor, Tensor]:
-        """`H = sigma(A W [+ b])`, a constant, and what is propagated: `H` after dropout, differentiable."""
-        return activate(A.matmul(self.weight), *self.activation_parameters, drop)
 
     @property
     def activation_parameters(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -147,10 +139,19 @@ class GCN(nn.Module):
         """
         A = estimator.input(batch)
         for k in range(1, self.num_layers):
-            A = estimator.aggregate(k, batch, *self.layer(k - 1).hidden(A, self._drop(batch.step, k)))
-        return self.layer(self.num_layers - 1).transform(A)
+            layer = self.layer(k - 1)
+            H, A = activate_and_aggregate(
+                linear(A, layer.weight),
+                *layer.activation_parameters,
+                drop=self.dropout_at(batch.step, k),
+                block=batch.block(k),
+                correction=estimator.correction(k, batch),
+            )
+            estimator.keep(k, batch, H)
+        last = self.layer(self.num_layers - 1)
+        return linear(A, last.weight, last.bias)
 
-    def _drop(self, step: int, k: int) -> Dropout | None:
+    def dropout_at(self, step: int, k: int) -> Dropout | None:
         """What is dropped of `H^(k)`: a pure function of (seed, step, layer)."""
         if not self.training or self.dropout == 0.0:
             return None

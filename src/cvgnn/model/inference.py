@@ -9,8 +9,9 @@ from torch import Tensor
 
 from cvgnn.errors import require
 from cvgnn.graph import Propagation
-from cvgnn.model.activation import activate_in_place
 from cvgnn.model.gcn import GCN, GCNLayer
+from cvgnn.model.hidden import activate_in_place
+from cvgnn.model.linear import product
 from cvgnn.sampling import FeatureSource
 
 _ROWS_PER_CHUNK = 1 << 14
@@ -48,7 +49,7 @@ def exact_embedding(model: GCN, features: FeatureSource, propagation: Propagatio
         return H
     last = model.layer(K - 1)
     if H is None:  # K = 1
-        return _by_chunks(features.num_nodes, last, lambda a, b: last.transform(features.span(a, b)))
+        return _by_chunks(features.num_nodes, last, lambda a, b: product(features.span(a, b), last.weight, last.bias))
     Z = _aggregate_and_multiply(last, H, propagation)
     return Z if last.bias is None else Z.add_(last.bias)
 
@@ -61,7 +62,7 @@ def exact_logits(model: GCN, features: FeatureSource, propagation: Propagation) 
 def _next_hidden(layer: GCNLayer, features: FeatureSource, propagation: Propagation, H: Tensor | None) -> Tensor:
     """`sigma((P H) W + b)`, or `sigma((P X) W + b)` for the first layer."""
     if H is None:
-        Z = _by_chunks(features.num_nodes, layer, lambda a, b: features.span(a, b).matmul(layer.weight))
+        Z = _by_chunks(features.num_nodes, layer, lambda a, b: product(features.span(a, b), layer.weight))
     else:
         Z = _aggregate_and_multiply(layer, H, propagation)
     return activate_in_place(Z, *layer.activation_parameters)

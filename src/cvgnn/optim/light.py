@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam, Optimizer
+from torch.optim import optimizer as hooks
 
 T = TypeVar("T", bound=Optimizer)
 Group = dict[str, Any]
@@ -43,7 +44,16 @@ def undecorated(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 add_param_group = undecorated(Optimizer.add_param_group)
-zero_grad = undecorated(Optimizer.zero_grad)
+
+
+def zero_grad(self: Optimizer, set_to_none: bool = True) -> None:
+    """Forget the gradients, as `torch.optim.Optimizer.zero_grad` does, without a profiler's record of it."""
+    for group in self.param_groups:
+        for p in group["params"]:
+            if set_to_none or p.grad is None:
+                p.grad = None
+            else:
+                p.grad.detach_().zero_()
 
 
 def light(optimizer: type[T]) -> type[T]:
@@ -53,22 +63,30 @@ def light(optimizer: type[T]) -> type[T]:
     True
     """
     bare_step = undecorated(optimizer.step)
+    hooked_step = Optimizer.profile_hook_step(bare_step)
     fused = FUSED.get(optimizer)
 
     def step(self: Optimizer, closure: Callable[[], float] | None = None) -> float | None:
         with torch.no_grad():  # what torch's own decorator does
             if closure is None and fused is not None and _fused_step(self, fused):
                 return None
-            loss: float | None = bare_step(self, closure)
+            loss: float | None = (hooked_step if _has_hooks(self) else bare_step)(self, closure)
             return loss
+
+    step.hooked = True  # type: ignore[attr-defined]  # torch would wrap it: a record for a profiler at every step
 
     methods = {"add_param_group": add_param_group, "zero_grad": zero_grad, "step": step, "__doc__": optimizer.__doc__}
     return type(optimizer.__name__, (optimizer,), methods)
 
 
+def _has_hooks(optimizer: Optimizer) -> bool:
+    own = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    return bool(own or hooks._global_optimizer_pre_hooks or hooks._global_optimizer_post_hooks)
+
+
 def _fused_step(optimizer: Optimizer, kernel: Kernel) -> bool:
     """Take a step of all groups by `kernel`; False, with nothing done, where that is not known to be torch's step."""
-    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks or hasattr(optimizer, "grad_scale"):
+    if _has_hooks(optimizer) or hasattr(optimizer, "grad_scale"):
         return False
     work = []
     for group in optimizer.param_groups:

@@ -3,7 +3,7 @@
 from cvgnn.sampling.block import Batch as Batch
 from cvgnn.sampling.block import Block as Block
 from cvgnn.sampling.features import FeatureSource as FeatureSource
-from cvgnn.sampling.features import RightMultiplicable as RightMultiplicable
+from cvgnn.sampling.features import LayerInput as LayerInput
 from cvgnn.sampling.features import propagate_features as propagate_features
 from cvgnn.sampling.loader import BATCH_MODES as BATCH_MODES
 from cvgnn.sampling.loader import BatchLoader as BatchLoader

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol, final
+from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
 
 from cvgnn.graph import Graph, Propagation, SparseFeatures
+from cvgnn.parallel import COST_OF_MOVING, wide
 from cvgnn.sampling.sparse_product import SparseInput
 
-
-class RightMultiplicable(Protocol):
-    """What layer 0 needs of its input: a product with a weight matrix. Tensors are of this kind."""
-
-    def matmul(self, other: Tensor, /) -> Tensor:
-        """`self other`."""
-        ...
+LayerInput: TypeAlias = Tensor | SparseInput
+"""Some rows of `P X`: what layer 0 multiplies by its weights."""
 
 
 class FeatureSource(ABC):
@@ -28,11 +24,11 @@ class FeatureSource(ABC):
     dtype: torch.dtype
 
     @abstractmethod
-    def rows(self, ids: Tensor) -> RightMultiplicable:
+    def rows(self, ids: Tensor) -> LayerInput:
         """`(P X)[ids]`, `[len(ids), F]`."""
 
     @abstractmethod
-    def span(self, first: int, last: int) -> RightMultiplicable:
+    def span(self, first: int, last: int) -> LayerInput:
         """`(P X)[first:last]`, `[last - first, F]`."""
 
 
@@ -58,7 +54,8 @@ class DenseSource(FeatureSource):
 
     def rows(self, ids: Tensor) -> Tensor:
         """See `FeatureSource.rows`."""
-        return self.PX.index_select(0, ids)
+        with wide(COST_OF_MOVING * ids.numel() * self.num_features):
+            return self.PX.index_select(0, ids)
 
     def span(self, first: int, last: int) -> Tensor:
         """See `FeatureSource.span`."""

@@ -164,11 +164,16 @@ def sample_block(targets, indptr, indices, edge_weight, left, right, D, scheme, 
                     draws[r] = uniform_below(bits, draw_bound(scheme, deg, D, r))
                 m = choose(scheme, deg, D, draws, position, factor)
             if control:
+                row_left = left[v]
+                row_indices, row_weight = c_indices[c : c + deg], c_weight[c : c + deg]
+                for j in range(deg):  # separate, plain loops: they are compiled to vector instructions
+                    row_indices[j] = indices[start + j]
                 for j in range(deg):
-                    w = edge_weight[start + j] if weighted else 1.0
-                    c_indices[c] = indices[start + j]
-                    c_weight[c] = left[v] * w * right[indices[start + j]]
-                    c += 1
+                    row_weight[j] = row_left * right[np.uint32(row_indices[j])]
+                if weighted:
+                    for j in range(deg):
+                        row_weight[j] *= edge_weight[start + j]
+                c += deg
                 if loop != 1.0:
                     c_indices[c] = v
                     c_weight[c] = (1.0 - loop) * left[v] * right[v]

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, final, get_args
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, TypeVar, final, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError, require, require_integer, unknown_name
+from cvgnn.parallel import team_size
 from cvgnn.rng import Purpose, numpy_generator
 from cvgnn.sampling.block import Batch
 from cvgnn.sampling.neighbor import NeighborSampler
 
 BatchMode = Literal["shuffle", "replacement"]
 BATCH_MODES: tuple[str, ...] = get_args(BatchMode)
+
+
+T = TypeVar("T")
+
+
+def one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, each computed in another thread while the consumer works on the one before.
+
+    >>> list(one_ahead(iter("abc")))
+    ['a', 'b', 'c']
+    """
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="cvgnn-draw") as helper:
+        coming = helper.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = helper.submit(next, items, end)
+            yield item  # type: ignore[misc]
 
 
 @final
@@ -56,11 +75,12 @@ class BatchLoader:
         return -(-self.train_ids.numel() // self.batch_size)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of epoch `epoch`, counted from 1."""
+        """The batches of epoch `epoch`, counted from 1; the next one is drawn while the current one is worked on,
+        unless torch has one thread only. What is drawn does not depend on that."""
         require_integer("epoch", epoch, at_least=1)
         first_step = (epoch - 1) * self.steps_per_epoch + 1
-        for offset, ids in enumerate(self.epoch_ids(epoch)):
-            yield self._batch(ids, first_step + offset)
+        drawn = (self._batch(ids, step) for step, ids in enumerate(self.epoch_ids(epoch), start=first_step))
+        return drawn if team_size() == 1 else one_ahead(drawn)
 
     def epoch_ids(self, epoch: int) -> Iterator[Tensor]:
         """The node ids of each batch of an epoch, int64 `[B]`."""

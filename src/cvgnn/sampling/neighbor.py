@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import final
 
@@ -44,7 +45,7 @@ def fan_outs(num_neighbors: int | Sequence[int], num_layers: int, scheme: str) -
 class NeighborSampler:
     """Draws the receptive fields and `P^(k)`, `k = K-1..1`, as a pure function of (seed, step, layer, node).
 
-    A sampler owns a scratch array of `N` integers, so one sampler serves one thread at a time.
+    A sampler owns a scratch array of `N` integers, so it serves one thread at a time; others wait.
 
     Args:
         propagation: `P`.
@@ -80,6 +81,7 @@ class NeighborSampler:
             propagation.left.numpy(),
             propagation.right.numpy(),
         )
+        self._lock = threading.Lock()  # a loader draws ahead in another thread
         self._local = np.full(propagation.num_nodes, -1, dtype=np.int32)
         # Without replacement a larger fan-out than the largest degree draws nothing more, but would size the buffers.
         largest = int(propagation.indptr.diff().max()) if scheme == "without-replacement" else MAX_DRAWS
@@ -124,10 +126,9 @@ class NeighborSampler:
     def _sample_layer(self, targets: Tensor, step: int, k: int) -> Block:
         key = np.uint64(derive(self.seed, Purpose.NEIGHBORS, step, k))
         D = self._drawn[k - 1]
-        sources, *parts = (
-            torch.from_numpy(array)
-            for array in kernels.sample_block(
+        with self._lock:
+            arrays = kernels.sample_block(
                 targets.numpy(), *self._structure, D, self._code, key, self.control, self._local
             )
-        )
+        sources, *parts = map(torch.from_numpy, arrays)
         return Block(sources, Rows(*parts[0:3]), Rows(*parts[3:6]), Rows(*parts[6:9]) if self.control else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from cvgnn.graph import SparseFeatures
 from cvgnn.parallel import over_rows
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 _COLUMNS = 16  # a cache line of float32: threads that share a gradient's rows take whole ones
 
@@ -38,6 +40,7 @@ def accumulate(ids, indptr, indices, values, dZ, dW, first, last):  # type: igno
                 dw[c] += x * dz[c]
 
 
+@final
 class SparseInput:
     """Some rows of a sparse `P X`, to be multiplied by a weight matrix.
 
@@ -53,31 +56,44 @@ class SparseInput:
         self.ids = ids
 
     def matmul(self, other: Tensor, /) -> Tensor:
-        """`(P X)[ids] W`, `[n, d]`, differentiable in `W`."""
-        return _Product.apply(other, self.PX, self.ids.numpy())  # type: ignore[no-untyped-call, no-any-return]
+        """`(P X)[ids] W`, `[n, d]`, differentiable in `W`, as a tensor's."""
+        return _Product.apply(other, self)  # type: ignore[no-untyped-call, no-any-return]
+
+    def product(self, W: Tensor) -> Tensor:
+        """`(P X)[ids] W`, `[n, d]`, without gradient."""
+        ids, indptr, indices, values = self._arrays()
+        Z = torch.empty(ids.size, W.shape[1], dtype=W.dtype)
+        w, z = W.detach().numpy(), Z.numpy()
+        width = self._entries_per_row() * W.shape[1]
+        over_rows(lambda a, b: multiply(ids, indptr, indices, values, w, z, a, b), ids.size, width=width)
+        return Z
+
+    def transposed_product(self, dZ: Tensor) -> Tensor:
+        """`(P X)[ids]^T dZ`, `[F, d]`: the gradient of `W`."""
+        ids, indptr, indices, values = self._arrays()
+        dW = torch.zeros(self.PX.num_columns, dZ.shape[1], dtype=dZ.dtype)
+        dz, dw = dZ.contiguous().numpy(), dW.numpy()
+        over_rows(
+            lambda a, b: accumulate(ids, indptr, indices, values, dz, dw, a, b),
+            dZ.shape[1],
+            width=self._entries_per_row() * ids.size,
+            multiple=_COLUMNS,
+        )
+        return dW
+
+    def _arrays(self) -> tuple[Array, Array, Array, Array]:
+        return self.ids.numpy(), self.PX.indptr.numpy(), self.PX.indices.numpy(), self.PX.values.numpy()
+
+    def _entries_per_row(self) -> int:
+        return self.PX.values.numel() // max(1, self.PX.shape[0])
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, W: Tensor, PX: SparseFeatures, ids: np.ndarray[Any, Any]) -> Tensor:
-        rows = (ids, PX.indptr.numpy(), PX.indices.numpy(), PX.values.numpy())
-        ctx.rows, ctx.entries_per_row = rows, PX.values.numel() // max(1, PX.shape[0])
-        Z = torch.empty(ids.size, W.shape[1], dtype=W.dtype)
-        w, z = W.detach().numpy(), Z.numpy()
-        over_rows(lambda a, b: multiply(*rows, w, z, a, b), ids.size, width=ctx.entries_per_row * W.shape[1])
-        ctx.shape = W.shape
-        return Z
+    def forward(ctx: Any, W: Tensor, rows: SparseInput) -> Tensor:
+        ctx.rows = rows
+        return rows.product(W)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        dZ = grads[0].contiguous()
-        dW = torch.zeros(ctx.shape, dtype=dZ.dtype)
-        ids, indptr, indices, values = ctx.rows
-        dz, dw = dZ.numpy(), dW.numpy()
-        over_rows(
-            lambda a, b: accumulate(ids, indptr, indices, values, dz, dw, a, b),
-            ctx.shape[1],
-            width=ctx.entries_per_row * dZ.shape[0],
-            multiple=_COLUMNS,
-        )
-        return dW, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.rows.transposed_product(grads[0]), None

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import Estimator
-from cvgnn.model import GCN
+from cvgnn.model import GCN, is_plain, loss_and_gradient
+from cvgnn.parallel import mostly_one_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
 from cvgnn.training.outputs import BestByValidation, UniformIterate, Weights, snapshot
@@ -77,15 +78,21 @@ class Trainer:
 
     def step(self, batch: Batch) -> Tensor:
         """Lines 5 to 17 of Algorithm 1 for one batch; returns the loss before the step."""
-        logits = self.model(batch, self.estimator)
-        loss = self.loss(batch.select(logits), self.labels[batch.ids])
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
-        self.estimator.commit(batch.step)
+        with mostly_one_thread():
+            loss = self._loss_and_gradient(batch)
+            self.optimizer.step()
+            self.estimator.commit(batch.step)
         self.iterations = batch.step
         if self.tau is not None:
             self.tau.offer(batch.step + 1, self.model)
+        return loss
+
+    def _loss_and_gradient(self, batch: Batch) -> Tensor:
+        if is_plain(self.model):
+            return loss_and_gradient(self.model, batch, self.estimator, self.labels, self.loss)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(batch.select(self.model(batch, self.estimator)), self.labels[batch.ids])
+        loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def warm_up(self) -> None:
@@ -94,7 +101,7 @@ class Trainer:
         A forward and a backward pass on one node, whose gradients and staged writes are thrown away.
         """
         batch = self.loader.batch(self.loader.train_ids[:1], step=0)
-        self.loss(batch.select(self.model(batch, self.estimator)), self.labels[batch.ids]).backward()  # type: ignore[no-untyped-call]
+        self._loss_and_gradient(batch)
         self.optimizer.zero_grad(set_to_none=True)
 
     def train_epoch(self, epoch: int) -> float:

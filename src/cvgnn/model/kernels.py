@@ -1,4 +1,4 @@
-"""Compiled kernels of a hidden layer's `sigma`: bias, LayerNorm, ReLU and dropout in one pass over each row, and back.
+"""Compiled kernels of a hidden layer: bias, LayerNorm, ReLU and dropout in one pass over each row, `P^`, and back.
 
 Legend: `z` a row of `A W`, `b` the bias, `m` and `r` LayerNorm's mean and 1/sqrt(variance + eps) of `z + b`, `x` the
 normalised row `(z + b - m) r`, `y` LayerNorm's output `x gain + shift`, `h = max(y, 0)`, `o` what is propagated: `h`
@@ -96,44 +96,91 @@ def forward(Z, bias, gain, shift, eps, key, threshold, scale, H, sent, mean, inv
             _drop(h, sent[i], mix(key + np.uint64(i + 1) * _GOLDEN), limit, kept)
 
 
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+def aggregate(indptr, indices, weight, sent, out, first, last):  # type: ignore[no-untyped-def]
+    """`out += P^ sent` for rows `first..last-1` of the sampled matrix `P^` (indptr, indices, weight)."""
+    for i in range(first, last):
+        a = out[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            w, o = weight[e], sent[indices[e]]
+            for c in range(a.size):
+                a[c] += w * o[c]
+
+
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def backward(d_sent, sent, Z, bias, gain, mean, inverse, scale, dZ, sums, first, last):  # type: ignore[no-untyped-def]
+def backward(d_out, indptr, indices, weight, sent, Z, bias, gain, mean, inverse, scale, dZ, sums, first, last):  # type: ignore[no-untyped-def]
     """`dZ` for rows `first..last-1`, and the sums over each `PART` of them that make the parameters' gradients.
 
     Args:
-        d_sent: `[n, d]`, the gradient of what is propagated.
-        sent: `[n, d]`, what is propagated: positive exactly where the gradient passes.
+        d_out: `[m, d]`, the gradient of the aggregate.
+        indptr, indices, weight: `P^` transposed, `[n, m]`: `d_sent = P^T d_out`, formed row by row.
+        sent: `[n, d]`, what was propagated: positive exactly where the gradient passes.
         Z, bias, gain, mean, inverse: as in `forward`.
         scale: 1/(1-p).
         dZ: `[n, d]`.
         sums: `[parts, 3, d]`, zero: the gradients of bias, gain and shift, part by part.
     """
-    d = d_sent.shape[1]
-    zero = d_sent.dtype.type(0)
-    s = d_sent.dtype.type(scale)
+    d = d_out.shape[1]
+    zero = d_out.dtype.type(0)
+    s = d_out.dtype.type(scale)
+    y = np.empty(d, d_out.dtype)
     for i in range(first, last):
-        g, o, z, dz = d_sent[i], sent[i], Z[i], dZ[i]
+        o, z, dz = sent[i], Z[i], dZ[i]
         d_bias, d_gain, d_shift = sums[i // PART, 0], sums[i // PART, 1], sums[i // PART, 2]
+        y[:] = zero
+        for e in range(indptr[i], indptr[i + 1]):
+            w, g = s * weight[e], d_out[indices[e]]
+            for c in range(d):
+                y[c] += w * g[c]
         if gain.size > 0:
             m, r = mean[i], inverse[i]
             total, product = zero, zero
             for c in range(d):
-                y = g[c] * s if o[c] > zero else zero
-                x = (z[c] + bias[c] - m) * r
-                total += y * gain[c]
-                product += y * gain[c] * x
-            total /= d_sent.dtype.type(d)
-            product /= d_sent.dtype.type(d)
+                t = y[c] if o[c] > zero else zero
+                y[c] = t
+                t *= gain[c]
+                total += t
+                product += t * ((z[c] + bias[c] - m) * r)
+            total /= d_out.dtype.type(d)
+            product /= d_out.dtype.type(d)
             for c in range(d):
-                y = g[c] * s if o[c] > zero else zero
                 x = (z[c] + bias[c] - m) * r
-                t = r * (y * gain[c] - total - x * product)
-                d_gain[c] += y * x
-                d_shift[c] += y
+                t = r * (y[c] * gain[c] - total - x * product)
+                d_gain[c] += y[c] * x
+                d_shift[c] += y[c]
                 d_bias[c] += t
                 dz[c] = t
         else:
             for c in range(d):
-                y = g[c] * s if o[c] > zero else zero
-                d_bias[c] += y
-                dz[c] = y
+                t = y[c] if o[c] > zero else zero
+                d_bias[c] += t
+                dz[c] = t
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def cross_entropy(log_p, p, labels, ids, place, placed, dZ):  # type: ignore[no-untyped-def]
+    """The mean over the batch of -log softmax(z)[label], and its gradient with respect to the logits `z` added to `dZ`.
+
+    Args:
+        log_p, p: `[n, C]`, log softmax of the logits and softmax.
+        labels: `[N]`.
+        ids: `[B]`, the batch's node ids.
+        place: `[B]`, the row of each if `placed`; else row `i` is the `i`-th's.
+        dZ: `[n, C]`, zero.
+
+    Returns:
+        The mean, summed in float64; -1 where a label is no class.
+    """
+    total = 0.0
+    share = p.dtype.type(1.0 / ids.size)
+    for i in range(ids.size):
+        row = place[i] if placed else i
+        label = labels[ids[i]]
+        if label < 0 or label >= p.shape[1]:
+            return -1.0
+        total -= log_p[row, label]
+        softmax, dz = p[row], dZ[row]
+        for c in range(dz.size):
+            dz[c] += share * softmax[c]
+        dz[label] -= share
+    return total / ids.size
