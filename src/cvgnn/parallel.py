@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -25,6 +25,7 @@ WORTH_SHARING = 10_000_000
 COST_OF_MOVING = 32
 """An element that comes from memory takes as long as so many multiply-adds of a product."""
 
+_AS_IT_IS = nullcontext()
 _team = threading.local()
 _pools: dict[int, ThreadPoolExecutor] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # a child has no threads but its own
@@ -52,13 +53,14 @@ def mostly_one_thread() -> Iterator[None]:
         torch.set_num_threads(size)
 
 
-@contextmanager
-def wide(work: int) -> Iterator[None]:
+def wide(work: int) -> AbstractContextManager[None]:
     """Run torch on all threads if an operation of `work` multiply-adds is worth it."""
     size = getattr(_team, "size", None)
-    if size is None or work < WORTH_SHARING:
-        yield
-        return
+    return _AS_IT_IS if size is None or work < WORTH_SHARING else _all_threads(size)
+
+
+@contextmanager
+def _all_threads(size: int) -> Iterator[None]:
     torch.set_num_threads(size)
     try:
         yield

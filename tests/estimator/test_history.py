@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import History, history
+from cvgnn.estimator import History
 from cvgnn.graph import Rows
 
 
 def rows(seed: int, num_rows: int, num_nodes: int) -> Rows:
     generator = torch.Generator().manual_seed(seed)
-    counts = torch.randint(0, 6, (num_rows,), generator=generator)
+    counts = torch.randint(0, 40, (num_rows,), generator=generator)
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]).int()
     indices = torch.randint(0, num_nodes, (int(indptr[-1]),), generator=generator).int()
     return Rows(indptr, indices, torch.randn(indices.numel(), generator=generator))
@@ -26,22 +26,21 @@ def test_pull_push_age() -> None:
     assert h.values[0].tolist() == [0, 1, 2]  # what is pulled is a copy
 
 
-@pytest.mark.parametrize("entries", [1, 5, 1 << 16])
-def test_bfloat16_storage_sums_in_float32(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", [1, 4, 33, 128])
+def test_bfloat16_storage_sums_in_float32(width: int) -> None:
     """Only the stored values are rounded; weights and sums are not."""
-    monkeypatch.setattr(history, "_ENTRIES_PER_CHUNK", entries)
     generator = torch.Generator().manual_seed(0)
-    values = torch.randn(9, 4, generator=generator)
-    h = History(9, 4, storage=torch.bfloat16)
+    values = torch.randn(9, width, generator=generator)
+    h = History(9, width, storage=torch.bfloat16)
     h.fill(values, step=0)
     assert h.values.dtype == torch.bfloat16
     assert h.pull(torch.arange(9)).dtype == torch.float32
-    S = rows(1, 7, 9)
+    S = rows(1, 70, 9)
     expected = S.dense(9).double() @ values.bfloat16().double()
-    torch.testing.assert_close(h.weighted_sum(S).double(), expected, rtol=1e-6, atol=1e-6)
-    exact = History(9, 4)
+    torch.testing.assert_close(h.weighted_sum(S).double(), expected, rtol=0, atol=2e-5)
+    exact = History(9, width)
     exact.fill(values, step=0)
-    torch.testing.assert_close(exact.weighted_sum(S).double(), S.dense(9) @ values.double(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(exact.weighted_sum(S).double(), S.dense(9) @ values.double(), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("storage", [None, torch.bfloat16])
@@ -93,3 +92,10 @@ def test_what_cannot_be_written_is_refused(ids: list[int], shape: tuple[int, int
     with pytest.raises(CvgnnError, match=said):
         history.push(torch.tensor(ids), torch.ones(shape), step=1)
     assert not history.values.any()
+
+
+def test_a_sum_of_rows_that_do_not_exist_is_refused() -> None:
+    h = History(3, 2, storage=torch.bfloat16)
+    S = Rows(torch.tensor([0, 1]).int(), torch.tensor([3]).int(), torch.ones(1))
+    with pytest.raises(CvgnnError, match=r"indices must lie in 0\.\.2; found 3"):
+        h.weighted_sum(S)

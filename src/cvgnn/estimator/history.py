@@ -9,20 +9,11 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from cvgnn.errors import require, require_integer
+from cvgnn.errors import CvgnnError, require, require_integer
+from cvgnn.estimator import bfloat16
+from cvgnn.estimator.bfloat16 import first_outside
 from cvgnn.graph import Rows, weighted_sum
 from cvgnn.parallel import over_rows
-
-_ENTRIES_PER_CHUNK = 1 << 16
-
-
-@njit(cache=True, nogil=True)
-def first_outside(ids, bound):  # type: ignore[no-untyped-def]
-    """The position of the first of `ids` that is not in `0..bound-1`, or -1."""
-    for i in range(ids.size):
-        if ids[i] < 0 or ids[i] >= bound:
-            return i
-    return -1
 
 
 @njit(cache=True, nogil=True)
@@ -69,8 +60,19 @@ class History:
         allowed = (torch.float32, torch.float64, torch.bfloat16)
         require(storage is None or storage in allowed, f"storage must be one of {allowed}, not {storage}")
         self.dtype = dtype
-        self.values = torch.zeros(num_nodes, width, dtype=storage or dtype)
-        self.written = torch.zeros(num_nodes, dtype=torch.int64)
+        self._values = torch.zeros(num_nodes, width, dtype=storage or dtype)
+        self._written = torch.zeros(num_nodes, dtype=torch.int64)
+        self._arrays = (_bits(self._values), self._written.numpy())  # the same memory, for compiled code
+
+    @property
+    def values(self) -> Tensor:
+        """`Hbar`, `[N, d_k]`, as it is stored."""
+        return self._values
+
+    @property
+    def written(self) -> Tensor:
+        """int64 `[N]`: the step at which each row was written."""
+        return self._written
 
     def pull(self, ids: Tensor) -> Tensor:
         """`Hbar[ids]`, a copy `[len(ids), d_k]`."""
@@ -84,16 +86,18 @@ class History:
             values: `[n, d_k]`.
             step: `t`.
         """
-        expected = (ids.numel(), self.values.shape[1])
-        require(values.shape == expected, f"values must have the shape {list(expected)}, not {list(values.shape)}")
-        table, rows = (_bits(t) for t in (self.values, values.detach().to(self.values.dtype).contiguous()))
-        node_ids, written = ids.numpy(), self.written.numpy()
+        if values.shape != (ids.numel(), self.values.shape[1]):
+            expected = [ids.numel(), self.values.shape[1]]
+            raise CvgnnError(f"values must have the shape {expected}, not {list(values.shape)}")
+        (table, written), node_ids = self._arrays, ids.numpy()
+        rows = _bits(values.detach().to(self.values.dtype).contiguous())
         bad = first_outside(node_ids, written.size)
-        require(bad == -1, f"ids must lie in 0..{written.size - 1}; found {node_ids[bad] if bad >= 0 else None}")
+        if bad >= 0:
+            raise CvgnnError(f"ids must lie in 0..{written.size - 1}; found {node_ids[bad]}")
         over_rows(
             lambda first, last: write_rows(table, written, node_ids, rows, step, first, last),
             node_ids.size,
-            width=self.values.shape[1],
+            width=rows.shape[1],
         )
 
     def fill(self, values: Tensor, *, step: int) -> None:
@@ -113,21 +117,7 @@ class History:
         """`S Hbar` for sparse rows `S` over node ids, `[S.num_rows, d_k]`; sums are taken in `dtype`."""
         if self.values.dtype == self.dtype:
             return weighted_sum(rows, self.values)
-        # embedding_bag would round the weights and the sum to bfloat16: widen a bounded number of rows at a time.
-        out = torch.empty(rows.num_rows, self.values.shape[1], dtype=self.dtype)
-        assert rows.weight is not None
-        first = 0
-        while first < rows.num_rows:
-            start = int(rows.indptr[first])
-            last = int(torch.searchsorted(rows.indptr, start + _ENTRIES_PER_CHUNK, right=True)) - 1
-            last = min(rows.num_rows, max(last, first + 1))
-            end = int(rows.indptr[last])
-            table = self.values.index_select(0, rows.indices[start:end]).to(self.dtype)
-            columns = torch.arange(end - start, dtype=rows.indptr.dtype)
-            chunk = Rows(rows.indptr[first : last + 1] - start, columns, rows.weight[start:end])
-            out[first:last] = weighted_sum(chunk, table)
-            first = last
-        return out
+        return bfloat16.weighted_sum(rows, self.values)
 
     def state_dict(self) -> dict[str, Tensor]:
         """What a checkpoint must hold."""

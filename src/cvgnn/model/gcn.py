@@ -115,11 +115,14 @@ class GCN(nn.Module):
         """`d_1..d_{K-1}`: the widths of the histories."""
         return [self.layer(k).weight.shape[1] for k in range(self.num_layers - 1)]
 
+    @property
+    def in_order(self) -> list[GCNLayer]:
+        """The layers, first to last."""
+        return list(self.layers._modules.values())  # type: ignore[arg-type]
+
     def layer(self, k: int) -> GCNLayer:
         """Layer `k`, with `W^(k)`, `0 <= k < K`."""
-        layer = self.layers[k]
-        assert isinstance(layer, GCNLayer)
-        return layer
+        return self.in_order[k]
 
     def reset_parameters(self) -> None:
         """Draw `W_1`, a pure function of the seed."""

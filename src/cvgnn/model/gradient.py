@@ -26,7 +26,8 @@ def is_plain(model: torch.nn.Module) -> bool:
     """Whether `loss_and_gradient` does what autograd would: a GCN as it was built, without hooks."""
     if type(model) is not GCN or model._forward_hooks or model._forward_pre_hooks or model._backward_hooks:
         return False
-    return all(p.requires_grad and not p._backward_hooks for p in model.parameters())
+    parameters = (p for layer in model.in_order for p in (layer.weight, *layer.activation_parameters) if p is not None)
+    return all(p.requires_grad and not p._backward_hooks for p in parameters)
 
 
 @torch.no_grad()
@@ -45,7 +46,7 @@ def loss_and_gradient(
     Returns:
         A scalar.
     """
-    layers = [model.layer(k) for k in range(model.num_layers)]
+    layers = model.in_order
     A = estimator.input(batch)
     passes = []
     for k, layer in enumerate(layers[:-1], start=1):

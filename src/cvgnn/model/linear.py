@@ -14,9 +14,9 @@ from torch import Tensor
 from cvgnn.parallel import wide
 from cvgnn.sampling import LayerInput
 
-# Up to here MKL multiplies by a narrow matrix several times faster when it is given the transposed product: 1000 x 256
-# by 256 x 7 takes 0.69 ms, and 0.14 ms transposed (docs/benchmarks/products.md); from 40 columns on nothing is gained.
-_NARROW = 16
+# Up to here MKL multiplies by a narrow matrix several times faster when it is given the transposed product; at 40
+# columns there is little to gain (docs/benchmarks/kernels.md).
+_NARROW = 15
 
 
 def linear(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:

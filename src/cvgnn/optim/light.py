@@ -90,22 +90,23 @@ def _fused_step(optimizer: Optimizer, kernel: Kernel) -> bool:
         return False
     work = []
     for group in optimizer.param_groups:
-        params = [p for p in group["params"] if p.grad is not None]
-        if not params:
-            continue
-        grads = [p.grad for p in params]
-        memory = [[optimizer.state[p].get(name) for p in params] for name in kernel.names(group)]
         numbers = (group["lr"], *group.get("betas", ()))
-        dtype = params[0].dtype
-        if (
-            not group["fused"]
-            or group.get("decoupled_weight_decay", False)
-            or any(isinstance(number, Tensor) for number in numbers)
-            or any(m is None for one in memory for m in one)
-            or any(t.dtype != dtype or t.device.type != "cpu" or t.is_sparse for t in params + grads)
-        ):
+        unusual = not group["fused"] or group.get("decoupled_weight_decay", False)
+        if unusual or any(isinstance(number, Tensor) for number in numbers):
             return False
-        work.append((group, params, grads, *memory))
+        names = kernel.names(group)
+        tensors: list[Tensors] = [[] for _ in range(2 + len(names))]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            state = optimizer.state[p]
+            found = (p, p.grad, *map(state.get, names))
+            if p.dtype != group["params"][0].dtype or not p.is_cpu or p.grad.is_sparse or any(t is None for t in found):
+                return False
+            for collected, tensor in zip(tensors, found, strict=True):
+                collected.append(tensor)
+        if tensors[0]:
+            work.append((group, *tensors))
     for one in work:
         kernel.step(*one)
     return True

@@ -1,0 +1,130 @@
+"""The choices behind the kernels, each beside what it replaced: medians of interleaved repetitions, one thread.
+
+    python benchmarks/kernels.py [--repetitions 15] [--out DIR]
+
+The matrices have the sizes of a step at Flickr, arxiv and Reddit size, with random entries.
+"""
+
+from __future__ import annotations
+
+import common  # isort: skip
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import layer_norm
+
+from cvgnn.estimator import History, bfloat16
+from cvgnn.graph import Rows, weighted_sum
+from cvgnn.model import kernels
+from cvgnn.model.dropout import Dropout
+from cvgnn.model.linear import product, weight_gradient
+
+Work = Callable[[], object]
+
+
+def compare(title: str, ours: Work, other: Work, repetitions: int) -> dict[str, Any]:
+    """Both in turn; a ratio is the median of the repetitions' ratios."""
+    times: dict[str, list[float]] = {"ours": [], "other": []}
+    for r in range(repetitions + 2):
+        for name, work in (("ours", ours), ("other", other)) if r % 2 else (("other", other), ("ours", ours)):
+            start = time.perf_counter()
+            work()
+            if r >= 2:
+                times[name].append((time.perf_counter() - start) * 1e3)
+    ratios = [a / b for a, b in zip(times["ours"], times["other"], strict=True)]
+    ms = {name: round(statistics.median(values), 3) for name, values in times.items()}
+    return {"what": title, "ours ms": ms["ours"], "other ms": ms["other"], "ratio": round(statistics.median(ratios), 2)}
+
+
+def products(repetitions: int) -> list[dict[str, Any]]:
+    rows = []
+    for C in (3, 7, 8, 12, 15, 16, 40, 64):
+        A, W, dZ = torch.randn(1000, 256), torch.randn(256, C), torch.randn(1000, C)
+        rows.append(
+            compare(f"1000x256 by 256x{C}", lambda A=A, W=W: product(A, W), lambda A=A, W=W: A @ W, repetitions)
+        )  # type: ignore[misc]
+        rows.append(
+            compare(f"gradient, 256x1000 by 1000x{C}", lambda A=A, G=dZ: weight_gradient(A, G),
+                    lambda A=A, G=dZ: A.t() @ G, repetitions)  # type: ignore[misc]
+        )  # fmt: skip
+    return rows
+
+
+def activation(repetitions: int, n: int, d: int, p: float) -> list[dict[str, Any]]:
+    """Bias, LayerNorm, ReLU and dropout; forward, and forward with backward."""
+    Z, bias, gain, shift = (torch.randn(*s, requires_grad=True) for s in ((n, d), (d,), (d,), (d,)))
+    grad = torch.randn(n, d)
+    z, b, g, s, do = (t.detach().numpy() for t in (Z, bias, gain, shift, grad))
+    H, sent, dZ = (np.empty((n, d), np.float32) for _ in range(3))
+    mean, inverse = np.empty((2, n), np.float32)
+    drop = Dropout(p, key=1)
+    identity = (np.arange(n + 1, dtype=np.int32), np.arange(n, dtype=np.int32), np.ones(n, np.float32))
+
+    def ours() -> None:
+        key = np.uint64(1)
+        kernels.forward(z, b, g, s, 1e-5, key, drop.threshold, drop.scale, H, sent, mean, inverse, 0, n)
+
+    def torchs() -> torch.Tensor:
+        return torch.dropout(torch.relu(layer_norm(Z + bias, (d,), gain, shift)), p, train=True)
+
+    def ours_and_back() -> None:
+        ours()
+        sums = np.zeros((-(-n // kernels.PART), 3, d), np.float32)
+        kernels.backward(do, *identity, sent, z, b, g, mean, inverse, drop.scale, dZ, sums, 0, n)
+
+    name = f"{n}x{d}, dropout {p}"
+    return [
+        compare(f"activation {name}", ours, torchs, repetitions),
+        compare(f"and its gradient {name}", ours_and_back, lambda: torchs().backward(grad), repetitions),
+    ]
+
+
+def histories(repetitions: int) -> list[dict[str, Any]]:
+    """The sum of 1000 x 492 rows of 128 out of 232,965, fresh ones in each repetition."""
+    N, d, entries = 232_965, 128, 492_000
+    narrow = History(N, d, storage=torch.bfloat16)
+    narrow.values.normal_()
+    table = narrow.values.float()
+    rng = np.random.default_rng(0)
+    offsets = torch.arange(0, entries + 1, 492, dtype=torch.int32)
+    draws = [torch.from_numpy(rng.integers(0, N, entries).astype(np.int32)) for _ in range(repetitions + 2)]
+    weight = torch.rand(entries)
+    turns = {"ours": 0, "other": 0}
+
+    def rows(name: str) -> Rows:
+        turns[name] += 1
+        return Rows(offsets, draws[turns[name] - 1], weight)
+
+    return [
+        compare(
+            "bfloat16 history against float32, Reddit size",
+            lambda: bfloat16.weighted_sum(rows("ours"), narrow.values),
+            lambda: weighted_sum(rows("other"), table),
+            repetitions,
+        )
+    ]
+
+
+def main() -> None:
+    arguments = common.parser(__doc__ or "", "kernels")
+    arguments.add_argument("--repetitions", type=int, default=15)
+    options = arguments.parse_args()
+    torch.set_num_threads(1)
+    n = options.repetitions
+    tables = {
+        "Products with few columns: ours takes the transposed product up to 15": products(n),
+        "The hidden layer: one compiled pass against torch's operations": [
+            *activation(n, 4700, 256, 0.2),
+            *activation(n, 2800, 256, 1e-9),
+        ],
+        "Histories": histories(n),
+    }
+    common.report("kernels", "The choices behind the kernels", __doc__ or "", tables, options.out)
+
+
+if __name__ == "__main__":
+    main()
