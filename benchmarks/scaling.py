@@ -1,6 +1,6 @@
 """What a training epoch's cost grows with, on synthetic graphs: one thing varied at a time, exponents fitted.
 
-    python benchmarks/scaling.py [--quick] [--sweeps nodes degree] [--threads 1] [--rounds 7] [--out DIR]
+    python benchmarks/scaling.py [--quick] [--sweeps nodes degree] [--threads 1] [--rounds 15] [--out DIR]
 
 The claim to test: an epoch costs O(training nodes x (fan-out + degree)), and does not grow with the number of nodes
 otherwise. Around a base (100,000 nodes, 20,000 of them for training, mean degree 20, 64 features, width 128, two
@@ -9,8 +9,9 @@ in turn forwards and backwards; the first is not counted. Set-up and evaluation 
 log(seconds) = a + b log(value), fitted to the medians over the rounds; its interval (95 %) is from resampled rounds.
 
 Beside the seconds stand counts, which no machine disturbs: `rows`, the representations computed in all layers, and
-`entries`, the history rows read for the control variate. Where seconds grow and counts do not, either memory became
-slower (a table outgrew a cache: then `last doubling` falls off) or there is a cost that the claim does not know of.
+`entries`, the history rows read for the control variate. More nodes also mean tables that outgrow the caches, which is
+the machine's cost and not the algorithm's; so `nodes, padded` takes the smallest graph of the `nodes` sweep and appends
+nodes without edges: the same work in the same memory, so whatever grows there is a cost for every node of the graph.
 Degrees are a power law cut off at 50 times the mean, so that more nodes do not bring larger hubs. A node has no more
 neighbors to draw than its degree, so a large fan-out draws fewer than it says (`drawn`).
 """
@@ -59,6 +60,7 @@ class Setting:
     fan_out: int = 2
     batch: int = 1_000
     features: int = 64
+    padded: int = 0  # nodes in all, if more than `nodes`: the others have no edges and are not trained on
 
 
 @dataclass(frozen=True)
@@ -75,33 +77,42 @@ FULL = Plan(
     {
         "training": (5_000, 10_000, 20_000, 40_000, 80_000),
         "nodes": (25_000, 50_000, 100_000, 200_000, 400_000),
+        "padded": (25_000, 50_000, 100_000, 200_000, 400_000),
         "degree": (5, 10, 20, 40, 80),
         "width": (32, 64, 128, 256, 512),
         "depth": (2, 3, 4),
         "fan_out": (1, 2, 4, 8, 16),
     },
-    rounds=7,
+    rounds=15,
 )
 QUICK = Plan(
     Setting(training=4_000, nodes=20_000, batch=500, width=64),
     {
         "training": (2_000, 4_000, 8_000, 16_000),
         "nodes": (10_000, 20_000, 40_000, 80_000),
+        "padded": (10_000, 20_000, 40_000, 80_000),
         "degree": (5, 10, 20, 40),
         "width": (32, 64, 128, 256),
         "depth": (2, 3, 4),
         "fan_out": (1, 2, 4, 8),
     },
-    rounds=5,
+    rounds=15,
 )
 CLAIM = {
     "training": ("about", 1.0),
     "nodes": ("about", 0.0),
+    "padded": ("about", 0.0),
     "degree": ("at most", 1.0),
     "width": ("at most", 1.0),  # with two layers no product is of width x width
     "fan_out": ("at most", 1.0),
 }
-LABELS = {"training": "training nodes", "nodes": "nodes", "degree": "mean degree", "fan_out": "fan-out"}
+LABELS = {
+    "training": "training nodes",
+    "nodes": "nodes",
+    "padded": "nodes, padded",
+    "degree": "mean degree",
+    "fan_out": "fan-out",
+}
 
 
 @lru_cache(maxsize=1)  # most settings of a run share the base's graph
@@ -125,7 +136,22 @@ def trainer_of(setting: Setting) -> Trainer:
         optimizer="amsgrad", norm="layer", dropout=0.0, hidden=setting.width, layers=setting.depth,
         num_neighbors=(setting.fan_out,), batch_size=setting.batch,
     )  # fmt: skip
-    return build_trainer(replace(graph, train_ids=ids[chosen].sort().values, validated=True), config)
+    graph = replace(graph, train_ids=ids[chosen].sort().values, validated=True)
+    return build_trainer(padded(graph, setting.padded - setting.nodes), config)
+
+
+def padded(graph: Graph, more: int) -> Graph:
+    """The graph with so many nodes more, which have no edges: an epoch never reads them."""
+    if more <= 0:
+        return graph
+    assert isinstance(graph.x, torch.Tensor)
+    return replace(
+        graph,
+        indptr=torch.cat([graph.indptr, graph.indptr[-1:].expand(more)]),
+        x=torch.cat([graph.x, graph.x.new_zeros(more, graph.num_features)]),
+        y=torch.cat([graph.y, graph.y.new_full((more,), -1)]),
+        validated=True,
+    )
 
 
 @dataclass
@@ -157,7 +183,7 @@ def run_sweep(name: str, values: Sequence[int], base: Setting, rounds: int) -> l
     cases, trainers = [], []
     for value in values:
         start = time.perf_counter()
-        setting = replace(base, **{name: value})
+        setting = replace(base, nodes=min(values), padded=value) if name == "padded" else replace(base, **{name: value})
         trainer = trainer_of(setting)
         trainers.append(trainer)
         cases.append(Case(value, setting, counts_of(trainer)))
@@ -175,8 +201,9 @@ def run_sweep(name: str, values: Sequence[int], base: Setting, rounds: int) -> l
     return cases
 
 
-def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    return float(np.polyfit(np.asarray(x, dtype=float), np.asarray(y, dtype=float), 1)[0])
+def slope(x: Sequence[float], y: Sequence[float] | np.ndarray) -> float:
+    b = float(np.polyfit(np.asarray(x, dtype=float), np.asarray(y, dtype=float), 1)[0])
+    return b if abs(b) > 1e-9 else 0.0
 
 
 def fitted(cases: Sequence[Case], transform: Callable[[float], float]) -> tuple[float, float, float]:
@@ -232,7 +259,8 @@ def exponent_row(name: str, cases: list[Case]) -> dict[str, Any]:
     }
 
 
-def verdict_row(name: str, cases: list[Case]) -> dict[str, Any]:
+def verdict_row(name: str, sweeps: dict[str, list[Case]]) -> dict[str, Any]:
+    cases = sweeps[name]
     if name == "depth":
         return {"varied": "depth", "verdict": depth_verdict(cases)}
     b, low, high = fitted(cases, math.log)
@@ -241,6 +269,8 @@ def verdict_row(name: str, cases: list[Case]) -> dict[str, Any]:
         rows = growth(cases, "rows", math.log)
         said += f"; of the exponent {b:.3f}, {rows:.3f} is the rows' (fewer nodes are met twice in a batch), "
         said += f"{b - rows:.3f} that of the seconds for a row"
+        if "padded" in sweeps:
+            said += f"; nodes that are never read contribute {fitted(sweeps['padded'], math.log)[0]:.3f}"
     return {"varied": LABELS.get(name, name), "verdict": said}
 
 
@@ -334,9 +364,9 @@ def draw(sweeps: dict[str, list[Case]], path: Path) -> str:
     except ImportError:
         return "no picture: matplotlib is not installed"
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
-    figure, axes = pyplot.subplots(2, math.ceil(len(sweeps) / 2), figsize=(12, 7), squeeze=False)
+    figure, axes = pyplot.subplots(2, math.ceil(len(sweeps) / 2), figsize=(14, 7), squeeze=False)
     for axis, (name, cases) in zip(axes.flat, sweeps.items(), strict=False):
         x, y = np.array([case.value for case in cases], dtype=float), np.array([case.median for case in cases])
         ends = [[y[i] - min(c.seconds), max(c.seconds) - y[i]] for i, c in enumerate(cases)]
@@ -347,6 +377,8 @@ def draw(sweeps: dict[str, list[Case]], path: Path) -> str:
         axis.set_ylim(min(y.min() * 0.6, y.max() / 8), y.max() * 1.5)
         axis.set_xticks(x, [f"{case.value:,}" for case in cases])
         axis.minorticks_off()
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         axis.legend()
     for axis in list(axes.flat)[len(sweeps) :]:
         axis.set_visible(False)
@@ -381,7 +413,7 @@ def main() -> None:
     tables = {
         "Exponents": [exponent_row(name, cases) for name, cases in sweeps.items() if name in CLAIM],
         "Depth": [depth_row(cases) for name, cases in sweeps.items() if name == "depth"],
-        "Verdicts": [verdict_row(name, cases) for name, cases in sweeps.items()],
+        "Verdicts": [verdict_row(name, sweeps) for name in sweeps],
         "The claim as a model": models(sweeps),
         "Measurements": [row for name, cases in sweeps.items() for row in value_rows(name, cases)],
     }
