@@ -59,6 +59,12 @@ def repeat(function: Callable[[], object], times: int, at_least: float) -> list[
     return taken
 
 
+def config_of(size: str, history: str) -> Any:
+    from cvgnn.experiments.recipes import paper_recipe
+
+    return replace(paper_recipe(common.RECIPE[size], "amsgrad"), history_dtype=history)  # type: ignore[arg-type]
+
+
 def job(size: str, threads: int, history: str, epochs: int, at_least: float) -> dict[str, Any]:
     """Load, set up, train and evaluate in this process; it must not have imported torch before."""
     assert "torch" not in sys.modules, "the memory of `import torch` can be told in a fresh process only"
@@ -66,11 +72,10 @@ def job(size: str, threads: int, history: str, epochs: int, at_least: float) -> 
 
     marks = {"import torch": memory()}
     from cvgnn.experiments.machine import thread_count
-    from cvgnn.experiments.recipes import paper_recipe
     from cvgnn.experiments.run import build_trainer
 
     marks["import cvgnn"] = memory()
-    config = replace(paper_recipe(common.RECIPE[size], "amsgrad"), history_dtype=history)
+    config = config_of(size, history)
     with thread_count(threads):
         start = time.perf_counter()
         graph = common.load(size)
@@ -174,13 +179,12 @@ def rounded(value: float) -> float:
 def prepare(sizes: Sequence[str], dtypes: Sequence[str]) -> None:
     """Generate presets that are missing and compile every kernel into numba's cache, on small graphs."""
     from cvgnn.datasets.synthetic import generate, small_spec
-    from cvgnn.experiments.recipes import paper_recipe
     from cvgnn.experiments.run import build_trainer
 
     for size in sizes:
         graph = common.load(size)
         for history in dtypes:
-            config = replace(paper_recipe(common.RECIPE[size], "amsgrad"), history_dtype=history)
+            config = config_of(size, history)
             trainer = build_trainer(graph if size == "cora" else generate(small_spec(2000)), config)
             trainer.train_epoch(1)
 

@@ -33,6 +33,7 @@ INSTALL = {
     "torch_sparse": "pip install --no-build-isolation torch-scatter torch-sparse  (compiles, some ten minutes)",
     "dgl": "pip install --no-deps dgl==2.1.0 && pip install pandas networkx psutil requests tqdm",
 }
+_SPARSE_TENSOR_FROM = 500_000  # entries of A, see `pyg_data`
 
 
 class Contestant(ABC):
@@ -170,18 +171,21 @@ class PygSampled(Peer):
         self.batches = endless(lambda: iter(loader))
 
     def loader(self, fan_out: list[int], ids: Tensor, size: int, *, shuffle: bool) -> Any:
-        make = pyg("loader").NeighborLoader
-        return make(self.data, num_neighbors=fan_out, input_nodes=ids, batch_size=size, shuffle=shuffle, num_workers=0)
+        options = {"batch_size": size, "shuffle": shuffle, "num_workers": 0, "is_sorted": True}
+        return pyg("loader").NeighborLoader(self.data, num_neighbors=fan_out, input_nodes=ids, **options)
+
+    def logits(self, batch: Any) -> Tensor:
+        adjacency = batch.adj_t if "adj_t" in batch else batch.edge_index
+        return self.network(batch.x, adjacency, adjacency)[: batch.batch_size]
 
     def step(self) -> None:
         batch = next(self.batches)
-        logits = self.network(batch.x, batch.adj_t, batch.adj_t)
-        self.update(logits[: batch.batch_size], batch.y[: batch.batch_size])
+        self.update(self.logits(batch), batch.y[: batch.batch_size])
 
     def exact(self, ids: Tensor) -> Tensor:
         """Three full hops: two layers read the degrees of nodes two hops away, which takes the third."""
         (batch,) = self.loader([-1, -1, -1], ids, ids.numel(), shuffle=False)
-        return self.network(batch.x, batch.adj_t, batch.adj_t)[: ids.numel()]
+        return self.logits(batch)
 
 
 class DglSampled(Peer):
@@ -213,19 +217,26 @@ def with_features(graph: Graph) -> Graph:
 
 
 def pyg_data(graph: Graph) -> Any:
-    """PyG's `Data` with a `SparseTensor`: twice as fast as `edge_index` at fan-outs 10,10, as fast at 2,2."""
+    """PyG's `Data`, with the faster of its two forms of a graph.
+
+    A `SparseTensor` is twice as fast on flickr's and arxiv's sizes at fan-outs 10,10, and as fast at 2,2; `edge_index`
+    is faster by a tenth on PubMed and Photo with their narrow layers.
+    """
     x = graph.x.to_dense() if isinstance(graph.x, SparseFeatures) else graph.x
-    return pyg("data").Data(x=x, y=graph.y, adj_t=_sparse_tensor(graph))
+    if graph.num_edges > _SPARSE_TENSOR_FROM:
+        return pyg("data").Data(x=x, y=graph.y, adj_t=_sparse_tensor(graph))
+    targets = torch.repeat_interleave(torch.arange(graph.num_nodes), graph.degree)
+    return pyg("data").Data(x=x, y=graph.y, edge_index=torch.stack([graph.indices.long(), targets]))
 
 
 def pyg_matrix(graph: Graph) -> Any:
     """`P` by PyG's `gcn_norm`: a `SparseTensor` where torch-sparse is installed, else torch's CSR."""
-    n = graph.num_nodes
+    n, gcn_norm = graph.num_nodes, pyg("nn.conv.gcn_conv").gcn_norm
     if importlib.util.find_spec("torch_sparse"):
         A = _sparse_tensor(graph)
     else:
         A = torch.sparse_csr_tensor(graph.indptr, graph.indices.long(), torch.ones(graph.num_edges), (n, n))
-    P = pyg("nn.conv.gcn_conv").gcn_norm(A)
+    P = gcn_norm(A)
     return P[0] if isinstance(P, tuple) else P
 
 
@@ -243,9 +254,9 @@ def _sparse_tensor(graph: Graph) -> Any:
 
 
 def pyg(module: str) -> Any:
-    # That torch-sparse is the slower sampler is told in the label; torch says of every CSR tensor that it is new.
-    warnings.filterwarnings("ignore", message=r".*pyg-lib.*")
-    warnings.filterwarnings("ignore", message=r"Sparse CSR tensor support.*")
+    # The label says that torch-sparse samples; torch says of CSR tensors that they are new and not checked.
+    for message in (r".*pyg-lib.*", r"Sparse CSR tensor support.*", r"Sparse invariant checks.*"):
+        warnings.filterwarnings("ignore", message=message)
     return importlib.import_module(f"torch_geometric.{module}")
 
 

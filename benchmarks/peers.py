@@ -1,7 +1,7 @@
 """This library beside PyTorch Geometric and DGL: the same graphs, the same network, one process, taking turns.
 
     python benchmarks/peers.py [--graphs pubmed arxiv] [--parts iteration accuracy memory] [--contestants cv pyg-10-10]
-                               [--threads 2] [--seeds 3] [--budget 60] [--rounds 7] [--out DIR]
+                               [--threads 2] [--seeds 3] [--budget 60] [--rounds 7] [--passive] [--out DIR]
 
 Contestants: `cv`, `ns` and `exact` of this library (fan-out of the paper's recipe; layer 0 is always exact); PyG's
 full-batch GCN; PyG's `NeighborLoader` + `GCNConv`; DGL's `NeighborSampler` + `GraphConv`. What is not installed is said
@@ -13,9 +13,13 @@ in some ten minutes:
 Equal for all: graph, split, threads, two layers with LayerNorm after the first, width, dropout, batch size, Adam with
 the same rate and weight decay, initial weights. Peers are used as their examples do: layers see the sampled subgraph
 only, and normalise by the degrees in it; DGL draws a node's self loop as one of its neighbors. Where a library offers
-more than one way, the faster one here: `SparseTensor` instead of `edge_index` for PyG (that choice is worth a factor 2
-at 10,10 and 7 for the full batch on arxiv's size), `P` normalised once for the full batch. DGL's wheel is built for an
-older torch: its graphbolt loader cannot take part. One step of the full batch is an epoch.
+more than one way, the faster one here: `SparseTensor` instead of `edge_index` for PyG's full batch and its loader on
+the synthetic graphs (on arxiv's size that is worth a factor 7 and 2), `P` normalised once for the full batch. DGL's
+wheel is built for an older torch: its graphbolt loader cannot take part. One step of the full batch is an epoch.
+
+Threads that wait spin, which is torch's default and the fastest for everyone on an idle machine. With `--passive` they
+sleep, as in the other benchmarks; that slows down this library by up to a quarter and the peers by up to a factor 2
+(PyG at 2,2 on Photo). Anything else that runs on the machine disturbs spinning threads most.
 
 - check: logits of the peers' networks, trained a few steps, against this library's exact ones (small graphs).
 - iteration: each round times a block of iterations of every contestant, in alternating order; figures are medians over
@@ -34,25 +38,31 @@ graph, imports and the loading of compiled kernels are in nobody's set-up.
 from __future__ import annotations
 
 import common  # isort: skip
+import os
+import sys
+
+if "--passive" not in sys.argv:  # before torch is imported; see above
+    os.environ.pop("OMP_WAIT_POLICY", None)
+    os.environ.pop("GOMP_SPINCOUNT", None)
+
 import dataclasses
 import json
 import math
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from peer_models import KINDS, OURS, Contestant, Field, Peer, available, copy, tensors_of, with_features
 
 import cvgnn
 from cvgnn import Evaluator, Graph, Propagation, TrainConfig, exact_logits, propagate_features
 from cvgnn.datasets.synthetic import generate, small_spec
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_model
+from peer_models import KINDS, OURS, Contestant, Field, Peer, available, copy, tensors_of, with_features
 
 SMALL = ("pubmed", "photo")
 GRAPHS = (*SMALL, "flickr", "arxiv", "reddit")
@@ -79,7 +89,7 @@ def load(name: str) -> Graph:
 
 def settings(name: str, lr: float | None) -> TrainConfig:
     """The paper's settings for Adam; Photo, which it does not have, takes Cora's with wider layers and batches."""
-    config = paper_recipe("cora" if name in SMALL else common.RECIPE[name], "adam")
+    config = paper_recipe("pubmed" if name in SMALL else common.RECIPE[name], "adam")
     if name == "photo":
         config = dataclasses.replace(config, batch_size=100, hidden=64)
     elif name not in SMALL:
@@ -195,16 +205,205 @@ def curves(field: Field, names: list[str], config: TrainConfig, seeds: int, budg
     for seed in range(seeds):
         for name in names if seed % 2 == 0 else names[::-1]:
             contestant = field.build(name, dataclasses.replace(config, seed=seed))
-            if contestant.lead:
-                contestant_points = train(contestant, budget)
-            else:
-                contestant_points = train(contestant, budget)
+            run = train(contestant, budget)
             setup = contestant.setup
             del contestant
             points = []
-            for t, seconds, weights in contestant_points:
+            for t, seconds, weights in run:
                 copy(weights, tensors_of(model))
                 points.append([t, round(seconds, 5), evaluator(model).val])
             found[name].append({"seed": seed, "setup": setup, "points": points})
             say(f"  seed {seed}, {name}: {points[-1][0]} iterations, best {best(found[name][-1]):.4f}")
     return found
+
+
+def best(curve: Curve) -> float:
+    return max(accuracy for _, _, accuracy in curve["points"])
+
+
+def reached(runs: Iterable[Curve], target: float, *, setup: bool = False) -> float:
+    """Seconds until the median run reached the target, infinite if it did not."""
+    return statistics.median(
+        min((s for _, s, accuracy in run["points"] if accuracy >= target - 1e-9), default=math.inf)
+        + (run["setup"] if setup else 0.0)
+        for run in runs
+    )
+
+
+def shown(seconds: float) -> float | str:
+    return seconds if math.isfinite(seconds) else "-"
+
+
+def ratio(theirs: float, ours: float) -> float | str | None:
+    """How many times as long; ">" where only they did not get there, None where we did not."""
+    if math.isinf(ours):
+        return None
+    return ">" if math.isinf(theirs) else round(theirs / ours, 2)
+
+
+def accuracy_rows(found: dict[str, list[Curve]]) -> list[Row]:
+    rows = []
+    for name, runs in found.items():
+        bests = [100 * best(run) for run in runs]
+        rows.append({
+            "contestant": KINDS[name].label,
+            "best validation %": round(statistics.median(bests), 2),
+            "seeds": f"{min(bests):.2f}..{max(bests):.2f}",
+            "iterations": statistics.median(run["points"][-1][0] for run in runs),
+            "set-up s": round(statistics.median(run["setup"] for run in runs), 2),
+        })  # fmt: skip
+    return rows
+
+
+def stated_rows(found: dict[str, list[Curve]]) -> list[Row]:
+    """Everyone's seconds to one accuracy: 99 % of what the best peer reaches."""
+    peers = [name for name in found if name not in OURS] or list(found)
+    target = 0.99 * max(statistics.median(map(best, found[name])) for name in peers)
+    rows = []
+    for name, runs in found.items():
+        seconds, whole = reached(runs, target), reached(runs, target, setup=True)
+        row: Row = {"contestant": KINDS[name].label, "target %": f"{100 * target:.2f}"}
+        row |= {"s": shown(seconds), "s with set-up": shown(whole)}
+        if "cv" in found:
+            row["/ cv"] = ratio(seconds, reached(found["cv"], target))
+            row["/ cv with set-up"] = ratio(whole, reached(found["cv"], target, setup=True))
+        rows.append(row)
+    return rows
+
+
+def target_rows(found: dict[str, list[Curve]]) -> list[Row]:
+    """Each peer's own accuracies, and when we reach them."""
+    rows = []
+    for name in (name for name in found if name not in OURS):
+        top = statistics.median(map(best, found[name]))
+        for share in SHARES:
+            target = share * top
+            peer, whole = reached(found[name], target), reached(found[name], target, setup=True)
+            row: Row = {"peer": KINDS[name].label, "of its best": f"{share:.0%}", "target %": f"{100 * target:.2f}"}
+            row["peer s"] = shown(peer)
+            row |= {f"{our} s": shown(reached(found[our], target)) for our in OURS if our in found}
+            if "cv" in found:
+                ours, loaded = (reached(found["cv"], target, setup=setup) for setup in (False, True))
+                row["peer / cv"] = ratio(peer, ours)
+                row["both with set-up"] = ratio(whole, loaded)
+                row["set-up in cv's only"] = ratio(peer, loaded)
+            rows.append(row)
+    return rows
+
+
+# Memory
+
+
+def resident(key: str) -> float:
+    """MiB, from the kernel: `VmRSS` now, `VmHWM` at most. (`ru_maxrss` of a child begins at its parent's.)"""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 1024
+
+
+def measure_memory(name: str, graph: str, config: TrainConfig) -> Row:
+    """In a process that has imported what it needs and nothing else."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    imports, start = resident("VmRSS"), time.perf_counter()
+    field = Field(load(graph))
+    loaded = resident("VmRSS")
+    contestant = field.build(name, config)
+    for _ in range(MEMORY_STEPS):
+        contestant.step()
+        if time.perf_counter() - start > MEMORY_SECONDS:
+            break
+    peak = resident("VmHWM")
+    return {"imports": imports, "graph": loaded - imports, "peak": peak, "above imports": peak - imports}
+
+
+def memory(names: list[str], graph: str, options: Any) -> list[Row]:
+    rows = []
+    for name in names:
+        command = [sys.executable, __file__, "--only", name, "--graphs", graph, "--threads", str(options.threads)]
+        command += [] if options.lr is None else ["--lr", str(options.lr)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            say(f"  {name}: failed with code {done.returncode}; {done.stderr.strip()[-300:]}")
+            rows.append({"contestant": KINDS[name].label, "above imports MiB": "failed"})
+            continue
+        found = json.loads(done.stdout.splitlines()[-1])
+        rows.append({"contestant": KINDS[name].label, **{f"{key} MiB": round(found[key]) for key in
+                     ("above imports", "peak", "imports", "graph")}})  # fmt: skip
+        say(f"  {name}: {found['above imports']:.0f} MiB above the imports")
+    return rows
+
+
+def setting_row(name: str, graph: Graph, config: TrainConfig) -> Row:
+    row: Row = {"graph": name, "nodes": graph.num_nodes, "edges": graph.num_edges // 2, "features": graph.num_features}
+    row |= {"training nodes": graph.train_ids.numel(), "our fan-out": config.fan_out}
+    fields = ("hidden", "batch_size", "lr", "dropout", "weight_decay")
+    return row | {field.replace("_", " "): getattr(config, field) for field in fields}
+
+
+def compare(name: str, names: list[str], options: Any, tables: dict[str, list[Row]], raw: dict[str, Any]) -> None:
+    """All parts on one graph; results go to `tables` and `raw`."""
+    try:
+        field, config = Field(load(name)), settings(name, options.lr)
+    except cvgnn.CvgnnError as error:
+        say(f"{name} is left out: {error}")
+        return
+    tables["Graphs and settings"].append(setting_row(name, field.graph, config))
+    if "check" in options.parts and name in SMALL:
+        say(f"{name}: check")
+        tables[f"{name}: the same network"] = check(field, names, config)
+    if "iteration" in options.parts:
+        say(f"{name}: iteration")
+        tables[f"{name}: iterations"], raw[f"{name} rounds"] = iterations(field, names, config, options)
+    if "accuracy" in options.parts:
+        say(f"{name}: accuracy")
+        budget = options.budget or (20.0 if name in SMALL else 60.0)
+        found = raw[f"{name} curves"] = curves(field, names, config, options.seeds, budget)
+        tables[f"{name}: accuracy within {budget:g} s"] = accuracy_rows(found)
+        tables[f"{name}: seconds to a stated accuracy"] = stated_rows(found)
+        tables[f"{name}: seconds to the peers' accuracies"] = target_rows(found)
+    if "memory" in options.parts:
+        del field
+        say(f"{name}: memory")
+        tables[f"{name}: memory"] = memory(names, name, options)
+
+
+def main() -> None:
+    arguments = common.parser(__doc__ or "", "peers")
+    arguments.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
+    arguments.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
+    arguments.add_argument("--contestants", nargs="+", default=list(KINDS), choices=list(KINDS))
+    arguments.add_argument("--threads", type=int, default=2)
+    arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument(
+        "--budget", type=float, help="seconds for a contestant and seed; 20 on small graphs, 60 else"
+    )
+    arguments.add_argument("--rounds", type=int, default=7)
+    arguments.add_argument("--slow-rounds", type=int, default=2, help=f"for iterations of more than {SLOW:g} s")
+    arguments.add_argument("--passive", action="store_true", help="threads that wait sleep instead of spinning")
+    arguments.add_argument("--lr", type=float, help="for all, instead of the recipe's")
+    arguments.add_argument("--only", choices=list(KINDS), help="print one contestant's memory as JSON, nothing else")
+    options = arguments.parse_args()
+    torch.set_num_threads(options.threads)
+    names, missing = available([options.only] if options.only else options.contestants)
+    if options.only:
+        graph = options.graphs[0]
+        print(json.dumps(measure_memory(options.only, graph, settings(graph, options.lr))))
+        return
+    for sentence in missing:
+        say(sentence)
+    tables: dict[str, list[Row]] = {"Graphs and settings": []}
+    raw: dict[str, Any] = {"missing": missing}
+    if set(options.parts) - {"memory"}:
+        warm_up(names)
+    partial = options.out / "peers.partial.json"
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.graphs:
+        compare(name, names, options, tables, raw)
+        partial.write_text(json.dumps({"tables": tables, **raw}) + "\n")  # a long run must not be lost
+    packages = ("torch_geometric", "torch_scatter", "torch_sparse", "dgl")
+    tables["Peers' versions"] = [{package: common._version(package) for package in packages}]
+    common.report("peers", "Beside PyTorch Geometric and DGL", __doc__ or "", tables, options.out, **raw)
+    partial.unlink()
+
+
+if __name__ == "__main__":
+    main()

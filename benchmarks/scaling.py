@@ -394,10 +394,12 @@ def tell(line: str) -> None:
 
 def main() -> None:
     arguments = common.parser(__doc__ or "", "scaling")
-    arguments.add_argument("--quick", action="store_true", help="a smaller base, fewer values and rounds: seconds")
-    arguments.add_argument("--sweeps", nargs="+", default=list(FULL.values), choices=list(FULL.values), help="which")
+    arguments.add_argument("--quick", action="store_true", help="a smaller base and fewer values: some 20 s")
+    arguments.add_argument(
+        "--sweeps", nargs="+", default=list(FULL.values), choices=list(FULL.values), help="all if not given"
+    )
     arguments.add_argument("--threads", type=int, default=1, help="of torch")
-    arguments.add_argument("--rounds", type=int, help=f"measured epochs of each value ({FULL.rounds}; {QUICK.rounds})")
+    arguments.add_argument("--rounds", type=int, help=f"measured epochs of each value; {FULL.rounds} if not given")
     options = arguments.parse_args()
     if options.rounds is not None and options.rounds < 1:
         arguments.error("--rounds must be at least 1")
