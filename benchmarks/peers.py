@@ -12,14 +12,15 @@ in some ten minutes:
 
 Equal for all: graph, split, threads, two layers with LayerNorm after the first, width, dropout, batch size, Adam with
 the same rate and weight decay, initial weights. Peers are used as their examples do: layers see the sampled subgraph
-only, and normalise by the degrees in it; DGL draws a node's self loop as one of its neighbors. Where a library offers
-more than one way, the faster one here: `SparseTensor` instead of `edge_index` for PyG's full batch and its loader on
-the synthetic graphs (on arxiv's size that is worth a factor 7 and 2), `P` normalised once for the full batch. DGL's
-wheel is built for an older torch: its graphbolt loader cannot take part. One step of the full batch is an epoch.
+only, and normalise by the degrees in it; PyG computes both layers for all of its nodes (`trim_to_layer` needs what only
+pyg-lib's sampler tells), DGL draws a node's self loop as one of its neighbors. Where a library offers more than one
+way, the faster one here: `SparseTensor` instead of `edge_index` for PyG's full batch and, on the synthetic graphs, its
+loader (on arxiv's size that is worth factors of 7 and 2); `P` normalised once for the full batch. DGL's wheel is built
+for an older torch: its graphbolt loader cannot take part. One step of the full batch is an epoch.
 
-Threads that wait spin, which is torch's default and the fastest for everyone on an idle machine. With `--passive` they
-sleep, as in the other benchmarks; that slows down this library by up to a quarter and the peers by up to a factor 2
-(PyG at 2,2 on Photo). Anything else that runs on the machine disturbs spinning threads most.
+Threads that wait spin, torch's default: on Photo and arxiv that was the faster way for every contestant. With
+`--passive` they sleep, as in the other benchmarks; that slowed down this library by a quarter and the peers by up to a
+factor 2 (PyG at 2,2 on Photo). Spinning threads suffer most from anything else that runs on the machine.
 
 - check: logits of the peers' networks, trained a few steps, against this library's exact ones (small graphs).
 - iteration: each round times a block of iterations of every contestant, in alternating order; figures are medians over
@@ -28,7 +29,8 @@ sleep, as in the other benchmarks; that slows down this library by up to a quart
   of iterations has grown by 10 %, and after the run the validation accuracy of each is computed exactly, from full
   neighborhoods and with the graph's own `P`, for everyone by the same code. That is in nobody's clock. Targets are
   shares of a peer's best accuracy (median over seeds); seconds are when a run first reached the target, median over
-  seeds, "-" where the median run did not. Ratios are peer / cv: above 1, cv was faster.
+  seeds, "-" where the median run did not. Ratios are peer / cv: above 1, cv was faster; ">" where cv alone got there,
+  empty where cv did not.
 - memory: a process of its own for each; the peak above what was resident after the imports, a few iterations long.
 
 Set-up is what comes before the first iteration: `P X` and the histories, or the peer's graph and loader. Reading the

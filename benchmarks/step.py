@@ -13,6 +13,7 @@ their sum may exceed the iteration.
 from __future__ import annotations
 
 import common  # isort: skip
+import itertools
 import statistics
 import time
 from collections import defaultdict
@@ -25,7 +26,7 @@ from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
 from cvgnn.graph import weighted_sum
-from cvgnn.parallel import mostly_one_thread
+from cvgnn.model import gradient, hidden
 from cvgnn.sampling import Batch
 from cvgnn.training import Trainer
 
@@ -50,10 +51,15 @@ class Clock:
 
 
 def forever(trainer: Trainer) -> Iterator[Batch]:
-    epoch = 1
-    while True:
+    for epoch in itertools.count(1):
         yield from trainer.loader.epoch(epoch)
-        epoch += 1
+
+
+def one_by_one(trainer: Trainer) -> Iterator[Batch]:
+    """Batches that nothing draws ahead, so that drawing can be timed."""
+    for epoch in itertools.count(1):
+        for ids in trainer.loader.epoch_ids(epoch):
+            yield trainer.loader._batch(ids, trainer.iterations + 1)
 
 
 def milliseconds(function: Callable[[], object]) -> float:
@@ -67,41 +73,35 @@ def plain(trainer: Trainer, batches: Iterator[Batch]) -> float:
     return milliseconds(lambda: [trainer.step(next(batches)) for _ in range(BLOCK)]) / BLOCK
 
 
-def instrumented(trainer: Trainer, step: int) -> dict[str, float]:
-    """Milliseconds an iteration in each part."""
+def instrumented(trainer: Trainer, batches: Iterator[Batch]) -> dict[str, float]:
+    """Milliseconds an iteration in each part; `rest` is what is left of the whole: Python between the parts."""
     clock = Clock()
-    estimator = trainer.estimator
-    rows, commit = estimator.features.rows, estimator.commit
-    sums = [history.weighted_sum for history in estimator.histories]  # type: ignore[attr-defined]
-    estimator.features.rows = clock.wrap("gather", rows)  # type: ignore[method-assign]
-    estimator.commit = clock.wrap("history", commit)  # type: ignore[method-assign]
-    for history, original in zip(estimator.histories, sums, strict=True):  # type: ignore[attr-defined]
-        history.weighted_sum = clock.wrap("history", original)
+    estimator, histories = trainer.estimator, trainer.estimator.histories  # type: ignore[attr-defined]
+    places = [
+        ("sampling", trainer.loader, "_batch"),
+        ("gather", estimator.features, "rows"),
+        ("forward", gradient, "product"),
+        ("forward", hidden, "forward"),
+        ("forward", gradient, "_loss_of_logits"),
+        *(("history", history, "weighted_sum") for history in histories),
+        ("history", estimator, "commit"),
+        ("backward", hidden, "backward"),
+        ("backward", gradient, "weight_gradient"),
+        ("backward", gradient, "input_gradient"),
+        ("optimizer", trainer.optimizer, "step"),
+    ]
+    originals = [getattr(owner, name) for _, owner, name in places]
+    for (part, owner, name), original in zip(places, originals, strict=True):
+        setattr(owner, name, clock.wrap(part, original))
     try:
-        size = trainer.loader.batch_size
-        order = torch.randperm(trainer.loader.train_ids.numel(), generator=torch.Generator().manual_seed(step))
-        for i in range(BLOCK):
-            start = i * size % (order.numel() - size + 1)
-            ids = trainer.loader.train_ids[order[start : start + size]]
-            batch = clock.wrap("sampling", trainer.loader._batch)(ids, step + i)
-            with mostly_one_thread():
-                logits = clock.wrap("forward", trainer.model)(batch, estimator)
-                loss = clock.wrap("forward", trainer.loss)(batch.select(logits), trainer.labels[batch.ids])
-                trainer.optimizer.zero_grad(set_to_none=True)
-                clock.wrap("backward", loss.backward)()
-                clock.wrap("optimizer", trainer.optimizer.step)()
-                before = clock.seconds["history"]
-                estimator.commit(batch.step)
-                clock.seconds["commit"] += clock.seconds["history"] - before
+        start = time.perf_counter()
+        for _ in range(BLOCK):
+            trainer.step(next(batches))
+        clock.seconds["rest"] = time.perf_counter() - start - sum(clock.seconds.values())
     finally:
-        estimator.features.rows = rows  # type: ignore[method-assign]
-        estimator.commit = commit  # type: ignore[method-assign]
-        for history, original in zip(estimator.histories, sums, strict=True):  # type: ignore[attr-defined]
-            history.weighted_sum = original
-    seconds = dict(clock.seconds)
-    commit_seconds = seconds.pop("commit")
-    seconds["forward"] -= seconds["gather"] + seconds["history"] - commit_seconds
-    return {part: s * 1e3 / BLOCK for part, s in seconds.items()}
+        for (_, owner, name), original in zip(places, originals, strict=True):
+            setattr(owner, name, original)
+    return {part: s * 1e3 / BLOCK for part, s in clock.seconds.items()}
 
 
 def roofline(trainer: Trainer, batch: Batch) -> dict[str, float]:
@@ -131,13 +131,14 @@ def measure(size: str, threads: int, rounds: int, trainer: Trainer) -> dict[str,
     trainer.warm_up()
     trainer.model.train()
     batches = forever(trainer)
+    drawn_when_needed = one_by_one(trainer)
     totals: list[float] = []
     parts: dict[str, list[float]] = defaultdict(list)
     limits: dict[str, list[float]] = defaultdict(list)
     inputs = []
     for r in range(rounds + 1):
         blocks = plain(trainer, batches)
-        detail = instrumented(trainer, step=1_000_000 + r * BLOCK)
+        detail = instrumented(trainer, drawn_when_needed)
         fresh = [next(batches) for _ in range(3)]  # rows that no cache holds yet, as in an iteration
         inputs.append(fresh[0].inputs.numel())
         limit = [roofline(trainer, batch) for batch in fresh]
@@ -160,7 +161,7 @@ def measure(size: str, threads: int, rounds: int, trainer: Trainer) -> dict[str,
         "roofline ms": round(bound, 3),
         "ratio": round(statistics.median(ratios), 2),
         **{part: round(statistics.median(parts[part]), 3) for part in
-           ("sampling", "gather", "forward", "history", "backward", "optimizer")},
+           ("sampling", "gather", "forward", "history", "backward", "optimizer", "rest")},
         **{part: round(statistics.median(v), 3) for part, v in limits.items()},
         "spread": f"{min(totals):.2f}..{max(totals):.2f}",
     }  # fmt: skip
@@ -184,7 +185,7 @@ def main() -> None:
             print(f"{size}, {threads} thread(s): {rows[-1]['ms']} ms, {rows[-1]['ratio']} x roofline", flush=True)
         del trainer, graph
     whole = ["size", "threads", "rows", "ms", "spread", "roofline ms", "ratio"]
-    split = ["size", "threads", "sampling", "gather", "forward", "history", "backward", "optimizer"]
+    split = ["size", "threads", "sampling", "gather", "forward", "history", "backward", "optimizer", "rest"]
     limit = ["size", "threads", "forward product", "gradient product", "history gather"]
     tables = {
         "Iterations": [{k: row[k] for k in whole} for row in rows],
