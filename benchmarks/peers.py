@@ -5,7 +5,7 @@
 
 Contestants: `cv`, `ns` and `exact` of this library (fan-out of the paper's recipe; layer 0 is always exact); PyG's
 full-batch GCN; PyG's `NeighborLoader` + `GCNConv`; DGL's `NeighborSampler` + `GraphConv`. What is not installed is said
-and left out. torch-sparse, without which `NeighborLoader` does not run (or pyg-lib, which PyPI does not have), compiles
+and left out. torch-sparse, without which `NeighborLoader` does not run (or pyg-lib, which pip did not find), compiles
 in some ten minutes:
 
     pip install --no-build-isolation torch-scatter torch-sparse
@@ -15,12 +15,12 @@ the same rate and weight decay, initial weights. Peers are used as their example
 only, and normalise by the degrees in it; PyG computes both layers for all of its nodes (`trim_to_layer` needs what only
 pyg-lib's sampler tells), DGL draws a node's self loop as one of its neighbors. Where a library offers more than one
 way, the faster one here: `SparseTensor` instead of `edge_index` for PyG's full batch and, on the synthetic graphs, its
-loader (on arxiv's size that is worth factors of 7 and 2); `P` normalised once for the full batch. DGL's wheel is built
-for an older torch: its graphbolt loader cannot take part. One step of the full batch is an epoch.
+loader (in a few steps on arxiv's size that was worth factors of 6 and 2); `P` normalised once for the full batch.
+DGL's wheel is built for an older torch: its graphbolt loader cannot take part. One step of the full batch is an epoch.
 
-Threads that wait spin, torch's default: on Photo and arxiv that was the faster way for every contestant. With
-`--passive` they sleep, as in the other benchmarks; that slowed down this library by a quarter and the peers by up to a
-factor 2 (PyG at 2,2 on Photo). Spinning threads suffer most from anything else that runs on the machine.
+Threads that wait spin, torch's default. With `--passive` they sleep, as in the other benchmarks: in short runs on Photo
+and arxiv (on a machine that was not idle) that was mostly slower, by up to 1.3 for this library and by up to 2 for the
+peers (PyG at 2,2 on Photo). Spinning threads suffer most from anything else that runs on the machine.
 
 - check: logits of the peers' networks, trained a few steps, against this library's exact ones (small graphs).
 - iteration: each round times a block of iterations of every contestant, in alternating order; figures are medians over
