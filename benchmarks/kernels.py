@@ -22,6 +22,7 @@ from cvgnn.graph import Rows, weighted_sum
 from cvgnn.model import kernels
 from cvgnn.model.dropout import Dropout
 from cvgnn.model.linear import product, weight_gradient
+from cvgnn.moving import write_rows
 
 Work = Callable[[], object]
 
@@ -83,6 +84,18 @@ def activation(repetitions: int, n: int, d: int, p: float) -> list[dict[str, Any
     ]
 
 
+def writing(name: str, N: int, d: int, n: int, repetitions: int) -> dict[str, Any]:
+    """Scattered rows of a large table, fresh ones each time."""
+    table, rows = torch.randn(N, d), torch.randn(n, d)
+    draws = [torch.randperm(N)[:n] for _ in range(2 * repetitions + 4)]
+    return compare(
+        f"{n} rows of {d}, {name} size",
+        lambda: write_rows(table, draws.pop(), rows),
+        lambda: table.index_copy_(0, draws.pop(), rows),
+        repetitions,
+    )
+
+
 def histories(repetitions: int) -> list[dict[str, Any]]:
     """The sum of 1000 x 492 rows of 128 out of 232,965, fresh ones in each repetition."""
     N, d, entries = 232_965, 128, 492_000
@@ -120,6 +133,11 @@ def main() -> None:
         "The hidden layer: one compiled pass against torch's operations": [
             *activation(n, 4700, 256, 0.2),
             *activation(n, 2800, 256, 1e-9),
+        ],
+        "History writes against index_copy_": [
+            writing("Flickr", 89_250, 256, 4700, n),
+            writing("arxiv", 169_343, 256, 2800, n),
+            writing("Reddit", 232_965, 128, 2900, n),
         ],
         "Histories": histories(n),
     }

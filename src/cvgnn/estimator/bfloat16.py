@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
 from cvgnn.graph import Rows
+from cvgnn.moving import first_outside, prefetch
 from cvgnn.parallel import over_rows
 
 _AHEAD = 12  # rows: how far ahead of its use a row is asked for
@@ -32,29 +32,7 @@ def _widen_word(context, word):  # type: ignore[no-untyped-def]
     return types.float32(types.uint16), codegen
 
 
-def _prefetch_line(context, address):  # type: ignore[no-untyped-def]
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        prefetch = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-        function = cgutils.get_or_insert_function(builder.module, prefetch, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
-        read, keep, data = word(0), word(3), word(1)
-        builder.call(function, [builder.inttoptr(args[0], pointer), read, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(types.intp), codegen
-
-
 _widen: Any = intrinsic(_widen_word)
-_prefetch: Any = intrinsic(_prefetch_line)
-
-
-@njit(cache=True, nogil=True)
-def first_outside(ids, bound):  # type: ignore[no-untyped-def]
-    """The position of the first of `ids` that is not in `0..bound-1`, or -1."""
-    for i in range(ids.size):
-        if ids[i] < 0 or ids[i] >= bound:
-            return i
-    return -1
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
@@ -69,7 +47,7 @@ def sum_rows(indptr, indices, weight, table, out, first, last):  # type: ignore[
             for ahead in range(e + _AHEAD, min(e + _AHEAD + 4, end)):
                 row = base + np.int64(indices[ahead]) * row_bytes
                 for line in range(0, row_bytes, 64):
-                    _prefetch(row + line)
+                    prefetch(row + line)
             a, b, c, d = weight[e], weight[e + 1], weight[e + 2], weight[e + 3]
             A, B = table[indices[e]], table[indices[e + 1]]
             C, D = table[indices[e + 2]], table[indices[e + 3]]

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
-import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
-from cvgnn.errors import CvgnnError, require, require_integer
+from cvgnn.errors import require, require_integer
 from cvgnn.estimator import bfloat16
-from cvgnn.estimator.bfloat16 import first_outside
 from cvgnn.graph import Rows, weighted_sum
-from cvgnn.parallel import over_rows
-
-
-@njit(cache=True, nogil=True)
-def write_rows(table, written, ids, rows, step, first, last):  # type: ignore[no-untyped-def]
-    """`table[ids[i]] = rows[i]` and `written[ids[i]] = step` for `first <= i < last`; `ids` must be checked."""
-    for i in range(first, last):
-        old, new = table[ids[i]], rows[i]
-        for c in range(new.size):
-            old[c] = new[c]
-        written[ids[i]] = step
-
-
-def _bits(values: Tensor) -> np.ndarray[Any, Any]:
-    """The same memory as integers: NumPy has no bfloat16, and a copy needs to know nothing but the size."""
-    return values.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]).numpy()
+from cvgnn.moving import write_rows
 
 
 @final
@@ -60,19 +42,8 @@ class History:
         allowed = (torch.float32, torch.float64, torch.bfloat16)
         require(storage is None or storage in allowed, f"storage must be one of {allowed}, not {storage}")
         self.dtype = dtype
-        self._values = torch.zeros(num_nodes, width, dtype=storage or dtype)
-        self._written = torch.zeros(num_nodes, dtype=torch.int64)
-        self._arrays = (_bits(self._values), self._written.numpy())  # the same memory, for compiled code
-
-    @property
-    def values(self) -> Tensor:
-        """`Hbar`, `[N, d_k]`, as it is stored."""
-        return self._values
-
-    @property
-    def written(self) -> Tensor:
-        """int64 `[N]`: the step at which each row was written."""
-        return self._written
+        self.values = torch.zeros(num_nodes, width, dtype=storage or dtype)
+        self.written = torch.zeros(num_nodes, dtype=torch.int64)
 
     def pull(self, ids: Tensor) -> Tensor:
         """`Hbar[ids]`, a copy `[len(ids), d_k]`."""
@@ -86,19 +57,8 @@ class History:
             values: `[n, d_k]`.
             step: `t`.
         """
-        if values.shape != (ids.numel(), self.values.shape[1]):
-            expected = [ids.numel(), self.values.shape[1]]
-            raise CvgnnError(f"values must have the shape {expected}, not {list(values.shape)}")
-        (table, written), node_ids = self._arrays, ids.numpy()
-        rows = _bits(values.detach().to(self.values.dtype).contiguous())
-        bad = first_outside(node_ids, written.size)
-        if bad >= 0:
-            raise CvgnnError(f"ids must lie in 0..{written.size - 1}; found {node_ids[bad]}")
-        over_rows(
-            lambda first, last: write_rows(table, written, node_ids, rows, step, first, last),
-            node_ids.size,
-            width=rows.shape[1],
-        )
+        write_rows(self.values, ids, values.detach())
+        self.written.index_fill_(0, ids, step)
 
     def fill(self, values: Tensor, *, step: int) -> None:
         """`Hbar = values` for all nodes."""
