@@ -375,7 +375,7 @@ def draw(sweeps: dict[str, list[Case]], path: Path) -> str:
         axis.plot(x, np.exp(a) * x**b, "--", label=f"exponent {b:.2f}")
         axis.set(xscale="log", yscale="log", xlabel=LABELS.get(name, name), ylabel="seconds an epoch")
         axis.set_ylim(min(y.min() * 0.6, y.max() / 8), y.max() * 1.5)
-        axis.set_xticks(x, [f"{case.value:,}" for case in cases])
+        axis.set_xticks(x, [f"{v // 1000}k" if v >= 5000 else str(v) for v in (case.value for case in cases)])
         axis.minorticks_off()
         axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-WORTH_SHARING = 10_000_000
+WORTH_SHARING = 20_000_000
 """Multiply-adds from which an operation gains by a second thread."""
 
 COST_OF_MOVING = 32
@@ -28,7 +28,8 @@ COST_OF_MOVING = 32
 _AS_IT_IS = nullcontext()
 _team = threading.local()
 _pools: dict[int, ThreadPoolExecutor] = {}
-os.register_at_fork(after_in_child=_pools.clear)  # a child has no threads but its own
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_pools.clear)  # a child has no threads but its own
 
 
 def team_size() -> int:

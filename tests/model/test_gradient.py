@@ -90,6 +90,9 @@ def test_what_autograd_is_needed_for() -> None:
     model.layer(0).weight.requires_grad_(True)
     model.layer(0).weight.register_hook(lambda g: g)
     assert not is_plain(model)
+    _, model, _, _ = setting()
+    torch.nn.utils.parametrizations.weight_norm(model.layer(1), "weight")
+    assert not is_plain(model)
     assert not is_plain(torch.nn.Linear(2, 2))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
 from cvgnn.errors import CvgnnError
@@ -23,11 +24,11 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def is_plain(model: torch.nn.Module) -> bool:
-    """Whether `loss_and_gradient` does what autograd would: a GCN as it was built, without hooks."""
+    """Whether `loss_and_gradient` does what autograd would: a GCN as built, without hooks or parametrizations."""
     if type(model) is not GCN or model._forward_hooks or model._forward_pre_hooks or model._backward_hooks:
         return False
     parameters = (p for layer in model.in_order for p in (layer.weight, *layer.activation_parameters) if p is not None)
-    return all(p.requires_grad and not p._backward_hooks for p in parameters)
+    return all(type(p) is Parameter and p.requires_grad and not p._backward_hooks for p in parameters)
 
 
 @torch.no_grad()
