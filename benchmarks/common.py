@@ -28,8 +28,12 @@ SIZES = ("cora", "flickr", "arxiv", "reddit")
 RECIPE = {"cora": "cora", "flickr": "flickr", "arxiv": "ogbn-arxiv", "reddit": "reddit"}
 
 
+_before: dict[str, Any] = {}  # machine, load and commit when the benchmark began
+
+
 def parser(doc: str, name: str) -> argparse.ArgumentParser:
     """A parser with `--out`; `doc` is the benchmark's docstring."""
+    _before.update(machine())
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", type=Path, default=ROOT / "runs" / "bench", help=f"folder for {name}.json and {name}.md")
     return p
@@ -58,13 +62,14 @@ def machine() -> dict[str, Any]:
         caches += ", AVX-512" if "avx512f" in flags else ", AVX2" if "avx2" in flags else ""
     except (OSError, subprocess.CalledProcessError, KeyError):
         pass
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    unix = hasattr(os, "sysconf")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 if unix else float("nan")
     return {
         "cpu": cpu,
         "caches": caches,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gib": round(memory, 1),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "python": platform.python_version(),
         **{name: _version(name) for name in ("cvgnn", "torch", "numpy", "numba")},
         "commit": _commit(),
@@ -101,7 +106,7 @@ def report(
     name: str, title: str, about: str, tables: Mapping[str, Sequence[Mapping[str, Any]]], out: Path, **more: Any
 ) -> None:
     """Print the tables; write `name.json` and `name.md` with machine, versions and command."""
-    here = machine()
+    here = _before or machine()
     arguments = [a for i, a in enumerate(sys.argv[1:]) if a != "--out" and sys.argv[i] != "--out"]
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
     text = [f"# {title}", "", about.strip(), "", f"Command: `{command}`", "", describe(here)]

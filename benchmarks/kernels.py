@@ -19,10 +19,11 @@ from torch.nn.functional import layer_norm
 
 from cvgnn.estimator import History, bfloat16
 from cvgnn.graph import Rows, weighted_sum
-from cvgnn.model import kernels
+from cvgnn.model import hidden
 from cvgnn.model.dropout import Dropout
 from cvgnn.model.linear import product, weight_gradient
 from cvgnn.moving import write_rows
+from cvgnn.sampling import Block
 
 Work = Callable[[], object]
 
@@ -56,33 +57,28 @@ def products(repetitions: int) -> list[dict[str, Any]]:
 
 
 def activation(repetitions: int, n: int, d: int, p: float) -> list[dict[str, Any]]:
-    """Bias, LayerNorm, ReLU and dropout; forward, and forward with backward."""
-    Z, bias, gain, shift = (torch.randn(*s, requires_grad=True) for s in ((n, d), (d,), (d,), (d,)))
+    """Bias, LayerNorm, ReLU and dropout; forward, and with backward. Ours also sums over a `P^`, the identity."""
+    Z, bias, gain, shift = variables = [torch.randn(*s, requires_grad=True) for s in ((n, d), (d,), (d,), (d,))]
     grad = torch.randn(n, d)
-    z, b, g, s, do = (t.detach().numpy() for t in (Z, bias, gain, shift, grad))
-    H, sent, dZ = (np.empty((n, d), np.float32) for _ in range(3))
-    mean, inverse = np.empty((2, n), np.float32)
-    threshold, scale = (Dropout(p, key=1).threshold, 1 / (1 - p)) if p else (0, 1.0)
-    identity = (np.arange(n + 1, dtype=np.int32), np.arange(n, dtype=np.int32), np.ones(n, np.float32))
+    identity = Rows(torch.arange(n + 1).int(), torch.arange(n).int(), torch.ones(n))
+    block = Block(torch.arange(n), identity, identity, None)
+    drop = Dropout(p, key=1) if p else None
 
-    def ours() -> None:
-        key = np.uint64(1)
-        kernels.forward(z, b, g, s, 1e-5, key, threshold, scale, H, sent, mean, inverse, 0, n)
+    def ours() -> tuple[torch.Tensor, torch.Tensor, hidden.Pass]:
+        return hidden.forward(Z, bias, gain, shift, drop, block, None)
 
     def torchs() -> torch.Tensor:
         Y = torch.relu(layer_norm(Z + bias, (d,), gain, shift))
         return torch.dropout(Y, p, train=True) if p else Y
 
-    def ours_and_back() -> None:
-        ours()
-        sums = np.zeros((-(-n // kernels.PART), 3, d), np.float32)
-        kernels.backward(do, *identity, sent if p else H, z, b, g, mean, inverse, scale, dZ, sums, 0, n)
-
     name = f"{n}x{d}, dropout {p}"
-    return [
-        compare(f"activation {name}", ours, torchs, repetitions),
-        compare(f"and its gradient {name}", ours_and_back, lambda: torchs().backward(grad), repetitions),
-    ]
+    back = compare(
+        f"and its gradient {name}",
+        lambda: hidden.backward(grad, ours()[2]),
+        lambda: torch.autograd.grad(torchs(), variables, grad),
+        repetitions,
+    )
+    return [compare(f"activation {name}", ours, torchs, repetitions), back]
 
 
 def writing(name: str, N: int, d: int, n: int, repetitions: int) -> dict[str, Any]:

@@ -22,6 +22,10 @@ Threads that wait spin, torch's default. With `--passive` they sleep, as in the 
 and arxiv (on a machine that was not idle) that was mostly slower, by up to 1.3 for this library and by up to 2 for the
 peers (PyG at 2,2 on Photo). Spinning threads suffer most from anything else that runs on the machine.
 
+What favours whom: the rate is the paper's, tuned for this method, for everyone (`--lr` sets another). Peers run
+`torch.optim.Adam` as their examples do; its fused form would save them 0.2 to 0.4 ms an iteration (docs/benchmarks/
+optimizer_step.md). Their loaders draw in the training process (`num_workers=0`), ours draws ahead in a thread.
+
 - check: logits of the peers' networks, trained a few steps, against this library's exact ones (small graphs).
 - iteration: each round times a block of iterations of every contestant, in alternating order; figures are medians over
   the rounds, ratios medians of the rounds' ratios. A block begins with an iteration that is not timed.

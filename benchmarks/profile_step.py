@@ -1,6 +1,6 @@
 """Where a training iteration spends its time, by the torch profiler: operations and compiled kernels, largest first.
 
-    python benchmarks/profile_step.py [--sizes flickr arxiv] [--threads 1] [--steps 30] [--out DIR]
+    python benchmarks/profile_step.py [--sizes flickr arxiv] [--steps 30] [--out DIR]
 
 The settings are those of `step.py`. Our compiled kernels are shown to the profiler as operations of their own
 (`kernel ...`); the profiler itself makes small operations slower, so take the shares for large ones and `step.py` for
@@ -95,15 +95,14 @@ def measure(trainer: Trainer, steps: int, most: int) -> list[dict[str, Any]]:
 def main() -> None:
     arguments = common.parser(__doc__ or "", "profile_step")
     arguments.add_argument("--sizes", nargs="+", default=list(common.SIZES), choices=common.SIZES)
-    arguments.add_argument("--threads", type=int, default=1)
     arguments.add_argument("--steps", type=int, default=30)
     arguments.add_argument("--most", type=int, default=12, help="how many operations to name")
     options = arguments.parse_args()
     tables = {}
     for size in options.sizes:
-        with thread_count(options.threads):
+        with thread_count(1):  # the profiler does not see what other Python threads do
             trainer = build_trainer(common.load(size), paper_recipe(common.RECIPE[size], "amsgrad"))
-            tables[f"{size}, {options.threads} thread(s)"] = measure(trainer, options.steps, options.most)
+            tables[f"{size}, one thread"] = measure(trainer, options.steps, options.most)
         del trainer
     common.report("profile_step", "Profile of an iteration", __doc__ or "", tables, options.out)
 

@@ -3,8 +3,9 @@
     python benchmarks/step.py [--sizes flickr arxiv] [--threads 1 2] [--rounds 12] [--out DIR]
 
 An iteration is Algorithm 1 with the paper's settings for AMSGrad (Appendix B): draw the batch and its neighbors,
-forward, loss, backward, optimizer step, history writes. The roofline is timed in the same run with the same threads:
-the forward and the weight-gradient product of layer 0 on this step's rows, and the sum of this step's history rows.
+forward, loss, backward, optimizer step, history writes. The roofline is timed in the same run with the same threads (or
+with one, where a product is faster so): the forward and the weight-gradient product of layer 0 on this step's rows, and
+the sum of this step's history rows.
 Blocks of undisturbed iterations, of instrumented iterations and of roofline parts alternate; each figure is a median
 over the blocks, a ratio the median of the blocks' ratios. The parts are timed without overlap (no prefetching), so
 their sum may exceed the iteration.
@@ -104,26 +105,32 @@ def instrumented(trainer: Trainer, batches: Iterator[Batch]) -> dict[str, float]
     return {part: s * 1e3 / BLOCK for part, s in clock.seconds.items()}
 
 
-def roofline(trainer: Trainer, batch: Batch) -> dict[str, float]:
-    """Milliseconds of what a step cannot do without, each timed alone."""
+def roofline(trainer: Trainer, batch: Batch, threads: int) -> dict[str, float]:
+    """Milliseconds of what a step cannot do without, each timed alone, on all threads and on one: the faster counts."""
     A = trainer.estimator.features.rows(batch.inputs)
     W = trainer.model.layer(0).weight.detach()
     remainder = batch.block(1).remainder
     assert remainder is not None
     history = trainer.estimator.history(1).values  # type: ignore[attr-defined]
-    parts = {}
     if isinstance(A, torch.Tensor):
-        Z = A @ W
-        parts["forward product"] = milliseconds(lambda: torch.mm(A, W, out=Z))
-        G = torch.empty_like(W)
-        parts["gradient product"] = milliseconds(lambda: torch.mm(A.t(), Z, out=G))
+        Z, G = A @ W, torch.empty_like(W)
+        work = {
+            "history gather": lambda: weighted_sum(remainder, history),
+            "forward product": lambda: torch.mm(A, W, out=Z),
+            "gradient product": lambda: torch.mm(A.t(), Z, out=G),
+        }
     else:  # sparse features: the product is a sum of rows of W
-        dZ = A.matmul(W)
-        leaf = W.clone().requires_grad_()
-        parts["forward product"] = milliseconds(lambda: A.matmul(W))
-        Z = A.matmul(leaf)
-        parts["gradient product"] = milliseconds(lambda: torch.autograd.grad(Z, leaf, dZ))
-    parts["history gather"] = milliseconds(lambda: weighted_sum(remainder, history))
+        dZ = A.product(W)
+        work = {
+            "history gather": lambda: weighted_sum(remainder, history),
+            "forward product": lambda: A.product(W),
+            "gradient product": lambda: A.transposed_product(dZ),
+        }
+    parts = {part: milliseconds(function) for part, function in work.items()}
+    if threads > 1:
+        with thread_count(1):
+            for part in ("forward product", "gradient product"):  # the gather's rows are in the caches now
+                parts[part] = min(parts[part], milliseconds(work[part]))
     return parts
 
 
@@ -139,9 +146,9 @@ def measure(size: str, threads: int, rounds: int, trainer: Trainer) -> dict[str,
     for r in range(rounds + 1):
         blocks = plain(trainer, batches)
         detail = instrumented(trainer, drawn_when_needed)
-        fresh = [next(batches) for _ in range(3)]  # rows that no cache holds yet, as in an iteration
+        fresh = [next(drawn_when_needed) for _ in range(3)]  # rows that no cache holds yet, as in an iteration
         inputs.append(fresh[0].inputs.numel())
-        limit = [roofline(trainer, batch) for batch in fresh]
+        limit = [roofline(trainer, batch, threads) for batch in fresh]
         if r == 0:
             continue  # the first round warms up
         totals.append(blocks)

@@ -76,6 +76,8 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor) -> None:
     """
     if rows.shape != (ids.numel(), table.shape[1]):
         raise CvgnnError(f"values must have the shape {[ids.numel(), table.shape[1]]}, not {list(rows.shape)}")
+    if ids.dtype != torch.int64:
+        raise CvgnnError(f"ids must be int64, not {ids.dtype}")
     node_ids = ids.numpy()
     bad = first_outside(node_ids, table.shape[0])
     if bad >= 0:

@@ -92,6 +92,8 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
         pool = _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="cvgnn")
     share = -(-num_rows // (threads * multiple)) * multiple
     waiting = [pool.submit(kernel, first, min(first + share, num_rows)) for first in range(share, num_rows, share)]
-    kernel(0, min(share, num_rows))
-    for other in waiting:
-        other.result()
+    try:
+        kernel(0, min(share, num_rows))
+    finally:
+        for other in waiting:
+            other.result()

@@ -70,6 +70,7 @@ def test_a_foreign_state_is_refused() -> None:
         ({"width": 0}, "width must be a whole number of at least 1, not 0"),
         ({"width": 2.5}, r"width must be a whole number of at least 1, not 2\.5"),
         ({"storage": torch.int8}, r"storage must be one of .* not torch\.int8"),
+        ({"storage": torch.float64}, r"storage must be one of .* not torch\.float64"),
     ],
 )
 def test_impossible_histories(arguments: dict[str, object], said: str) -> None:

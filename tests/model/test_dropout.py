@@ -18,7 +18,9 @@ def mask(
 
 
 def test_a_mask_is_a_function_of_seed_step_and_layer() -> None:
-    assert set(mask().unique().tolist()) == {0.0, 1 / 0.7}
+    zero, kept = mask().unique().tolist()
+    assert zero == 0.0
+    assert kept == pytest.approx(1 / 0.7, abs=1e-9)
     assert torch.equal(mask(), mask())
     assert not any(torch.equal(mask(), other) for other in (mask(seed=1), mask(step=2), mask(k=2)))
 
@@ -51,10 +53,12 @@ def test_neighboring_entries_rows_steps_layers_and_seeds_are_uncorrelated() -> N
         assert abs(float((kept * (other - 1.0)).mean())) < limit
 
 
-@pytest.mark.parametrize("p", [1e-12, 1 - 1e-12])
-def test_extreme_probabilities_drop_neither_nothing_nor_everything(p: float) -> None:
+@pytest.mark.parametrize("p", [1e-12, 0.1, 0.5, 1 - 1e-12])
+def test_a_mask_is_unbiased_to_the_last_bit(p: float) -> None:
+    """The probability to be kept times the scale is 1, also where p is too extreme for 32 bits."""
     drop = Dropout(p, key=0)
-    assert 1 <= drop.threshold <= 2**32 - 1
+    assert (2**32 - drop.threshold) / 2**32 * drop.scale == pytest.approx(1.0, abs=1e-15)
+    assert abs(drop.threshold / 2**32 - p) <= 2**-32
 
 
 def test_scrambling_is_a_bijection_that_mixes() -> None:

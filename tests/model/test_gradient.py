@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,13 +14,9 @@ from torch.nn.functional import cross_entropy
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Graph, Propagation, SparseFeatures
-from cvgnn.model import GCN, exact_hidden, is_plain, loss_and_gradient
+from cvgnn.model import GCN, check_labels, exact_hidden, is_plain, loss_and_gradient
 from cvgnn.sampling import BatchLoader, NeighborSampler, propagate_features
 from tests.build import graph_from_dense, random_adjacency
-
-
-def multi_margin(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.multi_margin_loss(logits, y)
 
 
 def setting(
@@ -45,7 +42,6 @@ def setting(
     return graph, model, cv, loader
 
 
-@pytest.mark.parametrize("loss", [cross_entropy, multi_margin])
 @pytest.mark.parametrize(
     "options",
     [
@@ -63,13 +59,13 @@ def setting(
     ],
     ids=str,
 )
-def test_loss_gradient_and_staged_writes_are_autograds(options: dict, loss: object) -> None:
+def test_loss_gradient_and_staged_writes_are_autograds(options: dict) -> None:
     graph, model, estimator, loader = setting(**options)
     for batch in loader.epoch(1):
-        value = loss_and_gradient(model, batch, estimator, graph.y, loss)  # type: ignore[arg-type]
+        value = loss_and_gradient(model, batch, estimator, graph.y)
         staged = {k: H.clone() for k, (_, H) in getattr(estimator, "_staged", {}).items()}
         mine = [p.grad for p in model.parameters()]
-        expected = loss(batch.select(model(batch, estimator)), graph.y[batch.ids])  # type: ignore[operator]
+        expected = cross_entropy(batch.select(model(batch, estimator)), graph.y[batch.ids])
         torch.testing.assert_close(value, expected.detach(), rtol=0, atol=1e-12)
         for a, b in zip(mine, torch.autograd.grad(expected, list(model.parameters())), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
@@ -78,31 +74,102 @@ def test_loss_gradient_and_staged_writes_are_autograds(options: dict, loss: obje
         assert set(staged) == set(getattr(estimator, "_staged", {}))
 
 
-def test_what_autograd_is_needed_for() -> None:
-    _, model, _, _ = setting()
-    assert is_plain(model)
-    handle = model.register_forward_hook(lambda *_: None)
-    assert not is_plain(model)
-    handle.remove()
-    assert is_plain(model)
+def hooked(model: GCN) -> None:
+    model.register_forward_hook(lambda *_: None)
+
+
+def hooked_backwards(model: GCN) -> None:
+    model.register_full_backward_pre_hook(lambda *_: None)
+
+
+def frozen(model: GCN) -> None:
     model.layer(0).weight.requires_grad_(False)
-    assert not is_plain(model)
-    model.layer(0).weight.requires_grad_(True)
+
+
+def hooked_parameter(model: GCN) -> None:
     model.layer(0).weight.register_hook(lambda g: g)
-    assert not is_plain(model)
-    _, model, _, _ = setting()
+
+
+def hooked_gradient(model: GCN) -> None:
+    model.layer(0).weight.register_post_accumulate_grad_hook(lambda p: None)
+
+
+def parametrized(model: GCN) -> None:
     torch.nn.utils.parametrizations.weight_norm(model.layer(1), "weight")
+
+
+def shared(model: GCN) -> None:
+    model.layer(2).weight = model.layer(1).weight
+
+
+def replaced(model: GCN) -> None:
+    model.forward = lambda *_: None  # type: ignore[method-assign, assignment]
+
+
+CHANGES = [hooked, hooked_backwards, frozen, hooked_parameter, hooked_gradient, parametrized, shared, replaced]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
+def test_what_autograd_is_needed_for(change: Callable[[GCN], None]) -> None:
+    _, model, _, _ = setting(K=4)
+    assert is_plain(model)
+    change(model)
     assert not is_plain(model)
+
+
+def test_another_model_is_autograds() -> None:
     assert not is_plain(torch.nn.Linear(2, 2))
 
 
-def test_a_label_that_is_no_class() -> None:
+@pytest.mark.parametrize("label", [3, -1])
+def test_a_label_that_is_no_class(label: int) -> None:
     graph, model, estimator, loader = setting()
     batch = next(iter(loader.epoch(1)))
     labels = graph.y.clone()
-    labels[batch.ids[2]] = 3
-    with pytest.raises(CvgnnError, match=r"a label of the batch is outside of 0\.\.2"):
+    labels[batch.ids[2]] = label
+    with pytest.raises(CvgnnError, match=rf"node {int(batch.ids[2])} has no label in 0\.\.2"):
         loss_and_gradient(model, batch, estimator, labels)
+
+
+def test_labels_of_the_training_nodes_alone_are_refused() -> None:
+    graph, model, estimator, loader = setting()
+    batch = next(iter(loader.epoch(1)))
+    with pytest.raises(CvgnnError, match="has no label"):
+        loss_and_gradient(model, batch, estimator, graph.y[: int(batch.ids.max())])
+    with pytest.raises(CvgnnError, match="an int64 vector with one entry for each of the 40 nodes"):
+        check_labels(graph.y[graph.train_ids], 40)
+
+
+def test_a_batch_for_another_depth_is_refused() -> None:
+    graph, model, estimator, _ = setting(K=2)
+    *_, loader = setting(K=3)
+    batch = next(iter(loader.epoch(1)))
+    for step in (lambda: model(batch, estimator), lambda: loss_and_gradient(model, batch, estimator, graph.y)):
+        with pytest.raises(CvgnnError, match="the batch was drawn for 3 layers, the model has 2"):
+            step()
+
+
+def test_an_estimator_of_other_widths_is_refused() -> None:
+    graph, model, estimator, loader = setting()
+    other = ControlVariate(estimator.features, [9])
+    with pytest.raises(CvgnnError, match="give the estimator the model's hidden widths"):
+        loss_and_gradient(model, next(iter(loader.epoch(1))), other, graph.y)
+
+
+def test_sparse_features_and_a_model_of_another_width_are_refused() -> None:
+    graph, _, estimator, loader = setting(sparse=True)
+    other = GCN(in_channels=3, hidden_channels=4, out_channels=3, dtype=torch.float64)
+    with pytest.raises(CvgnnError, match=r"a weight matrix for 5 features must be torch\.float64 of 5 rows"):
+        loss_and_gradient(other, next(iter(loader.epoch(1))), estimator, graph.y)
+    with pytest.raises(CvgnnError, match=r"ids must lie in 0\.\.39; found 40"):
+        estimator.features.rows(torch.tensor([0, 40])).matmul(torch.ones(5, 2, dtype=torch.float64))
+
+
+def test_a_replaced_norm_is_refused() -> None:
+    _graph, model, estimator, loader = setting()
+    model.layer(0).norm = torch.nn.BatchNorm1d(4)  # type: ignore[assignment]
+    with pytest.raises(CvgnnError, match="must be the LayerNorm it was built with"):
+        model(next(iter(loader.epoch(1))), estimator)
 
 
 def test_a_loss_that_is_not_a_number_is_told() -> None:

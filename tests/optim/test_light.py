@@ -30,6 +30,9 @@ def test_zero_grad() -> None:
     W.grad = torch.ones(2)
     optimizer.zero_grad(set_to_none=False)
     assert W.grad.tolist() == [0, 0]
+    W.grad = torch.ones(3, 2)[1]  # a view, as some of ours are
+    optimizer.zero_grad(set_to_none=False)
+    assert W.grad.tolist() == [0, 0]
     optimizer.zero_grad()
     assert W.grad is None
 

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import copy
+import gc
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Propagation
+from cvgnn.graph import Propagation, from_edges
 from cvgnn.sampling import BatchLoader, NeighborSampler
+from cvgnn.sampling.loader import one_ahead
 from tests.build import graph_from_dense, random_adjacency
 
 N = 50
@@ -132,3 +140,47 @@ def test_a_layer_without_a_block() -> None:
     for k in (0, 2):
         with pytest.raises(CvgnnError, match=rf"layer {k} is not sampled; layers 1..1 are"):
             batch.block(k)
+
+
+def test_drawing_ahead_gives_every_item_and_the_error_in_its_place() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise ValueError("while drawing")
+
+    ahead = one_ahead(items())
+    assert [next(ahead), next(ahead)] == [1, 2]
+    with pytest.raises(ValueError, match="while drawing"):
+        next(ahead)
+
+
+def test_a_consumer_may_stop_early_and_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    for item in one_ahead(iter(range(100))):
+        if item == 3:
+            break
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_two_threads_may_draw_from_one_sampler() -> None:
+    """The scratch array is shared: without the lock the draws of one would disturb the other's."""
+    rng = np.random.default_rng(0)
+    graph = from_edges(rng.integers(0, 3000, (2, 60_000)), x=torch.ones(3000, 1), y=np.zeros(3000, int), train_ids=[0])
+    sampler = NeighborSampler(Propagation(graph), num_neighbors=5, num_layers=3)
+    ids = torch.arange(1500)
+    expected = [[block.sources for block in sampler.sample(ids, step)] for step in range(40)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda step: [block.sources for block in sampler.sample(ids, step)], range(40)))
+    for a, b in zip(expected, found, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_loaders_and_samplers_can_be_copied() -> None:
+    graph = from_edges([[0, 1], [1, 2]], x=torch.ones(3, 1), y=[0, 0, 0], train_ids=[0, 1, 2])
+    loader = BatchLoader(
+        graph.train_ids, NeighborSampler(Propagation(graph), num_neighbors=1, num_layers=2), batch_size=2
+    )
+    for a, b in zip(copy.deepcopy(loader).epoch(1), loader.epoch(1), strict=True):
+        assert torch.equal(a.ids, b.ids)
+        assert torch.equal(a.inputs, b.inputs)

@@ -64,6 +64,7 @@ def sum_rows(indptr, indices, weight, table, out, first, last):  # type: ignore[
 def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     """`S T` for a bfloat16 `table` `[n, d]`, in the dtype of the weights of `rows`."""
     assert rows.weight is not None
+    assert table.dtype == torch.bfloat16
     indptr, indices, weight = rows.indptr.numpy(), rows.indices.numpy(), rows.weight.numpy()
     bad = first_outside(indices, table.shape[0])
     if bad >= 0:

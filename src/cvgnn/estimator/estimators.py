@@ -68,6 +68,10 @@ class Estimator(ABC):
         """Apply the history writes that the last forward pass staged (Algorithm 1, lines 13 to 17)."""
 
     @abstractmethod
+    def discard(self) -> None:
+        """Forget what was staged."""
+
+    @abstractmethod
     def state_dict(self) -> dict[str, Tensor]:
         """What a checkpoint must hold, under flat names."""
 
@@ -88,6 +92,9 @@ class SampledSum(Estimator):
 
     def commit(self, step: int) -> None:
         """Nothing is kept."""
+
+    def discard(self) -> None:
+        """Nothing is staged."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """Empty."""
@@ -139,6 +146,8 @@ class ControlVariate(Estimator):
         """
         for history, H in zip(self.histories, hidden, strict=True):
             history.fill(H, step=0)
+            first = torch.zeros(1, dtype=torch.int64)
+            history.push(first, history.pull(first), step=0)  # changes nothing, but compiles before a step is timed
 
     def correction(self, k: int, batch: Batch) -> Tensor:
         """`(P - P^) Hbar^(k)`."""
@@ -155,6 +164,10 @@ class ControlVariate(Estimator):
         """See `Estimator.commit`."""
         for k, (ids, H) in self._staged.items():
             self.history(k).push(ids, H, step=step)
+        self._staged.clear()
+
+    def discard(self) -> None:
+        """See `Estimator.discard`."""
         self._staged.clear()
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -39,7 +39,7 @@ class History:
     ) -> None:
         require_integer("num_nodes", num_nodes, at_least=1)
         require_integer("width", width, at_least=1)
-        allowed = (torch.float32, torch.float64, torch.bfloat16)
+        allowed = (dtype, torch.bfloat16)
         require(storage is None or storage in allowed, f"storage must be one of {allowed}, not {storage}")
         self.dtype = dtype
         self.values = torch.zeros(num_nodes, width, dtype=storage or dtype)

@@ -1,4 +1,4 @@
-"""Weighted rows in CSR form and the one kernel that sums them: every sparse product in cvgnn goes through here."""
+"""Weighted rows in CSR form, and the kernel that sums rows of a large table: `P H` and the history term."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from cvgnn.model.gcn import GCN as GCN
 from cvgnn.model.gcn import NORMS as NORMS
 from cvgnn.model.gcn import GCNLayer as GCNLayer
 from cvgnn.model.gcn import Norm as Norm
+from cvgnn.model.gradient import check_labels as check_labels
 from cvgnn.model.gradient import is_plain as is_plain
 from cvgnn.model.gradient import loss_and_gradient as loss_and_gradient
 from cvgnn.model.inference import exact_embedding as exact_embedding

@@ -1,4 +1,4 @@
-"""Dropout masks as pure functions of (seed, step, layer, row, column); the compiled twin is in `activation_kernels`.
+"""Dropout masks as pure functions of (seed, step, layer, row, column); the compiled twin is in `model/kernels.py`.
 
 A row gets 64 bits of SplitMix64; their halves are the start and the (odd) stride of a sequence of 32-bit numbers, one
 for each column, which a bijection scrambles (two multiply-xorshift rounds, Ellis's `lowbias32`). An entry is dropped
@@ -37,8 +37,8 @@ class Dropout(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What kept entries are multiplied by: 1/(1-p)."""
-        return 1.0 / (1.0 - self.p)
+        """What kept entries are multiplied by: one over the probability to be kept, 1/(1-p) up to 2^-32."""
+        return 2**32 / (2**32 - self.threshold)
 
     @classmethod
     def at(cls, p: float, *, seed: int, step: int, k: int) -> Dropout:

@@ -13,10 +13,10 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from cvgnn.errors import require, require_integer, require_number, unknown_name
+from cvgnn.errors import CvgnnError, require, require_integer, require_number, unknown_name
 from cvgnn.estimator import Estimator
 from cvgnn.model.dropout import Dropout
-from cvgnn.model.hidden import activate_and_aggregate
+from cvgnn.model.hidden import EPS, activate_and_aggregate
 from cvgnn.model.linear import linear
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch
@@ -58,7 +58,11 @@ class GCNLayer(nn.Module):
     def activation_parameters(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """The bias, and LayerNorm's gain and shift."""
         norm = self.norm
-        return (self.bias, None, None) if norm is None else (self.bias, norm.weight, norm.bias)
+        if norm is None:
+            return self.bias, None, None
+        if type(norm) is not nn.LayerNorm or norm.weight is None or norm.bias is None or norm.eps != EPS:
+            raise CvgnnError(f"a layer's norm must be the LayerNorm it was built with, not {norm}")
+        return self.bias, norm.weight, norm.bias
 
 
 @final
@@ -99,6 +103,7 @@ class GCN(nn.Module):
         require_integer("out_channels", out_channels, at_least=1)
         require_integer("seed", seed, at_least=0)
         require_number("dropout", dropout, "a number in [0, 1)", at_least=0.0, below=1.0)
+        require(dtype in (torch.float32, torch.float64), f"dtype must be torch.float32 or torch.float64, not {dtype}")
         require(isinstance(bias, bool), f"bias must be True or False, not {bias!r}")
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.num_layers = num_layers
@@ -140,6 +145,7 @@ class GCN(nn.Module):
         Returns:
             `[|r^(K)|, C]`.
         """
+        self.check_batch(batch)
         A = estimator.input(batch)
         for k in range(1, self.num_layers):
             layer = self.layer(k - 1)
@@ -153,6 +159,14 @@ class GCN(nn.Module):
             estimator.keep(k, batch, H)
         last = self.layer(self.num_layers - 1)
         return linear(A, last.weight, last.bias)
+
+    def check_batch(self, batch: Batch) -> None:
+        """Refuse a batch that was drawn for another number of layers."""
+        if len(batch.blocks) != self.num_layers - 1:
+            raise CvgnnError(
+                f"the batch was drawn for {len(batch.blocks) + 1} layers, the model has {self.num_layers}: give the "
+                "sampler the model's num_layers"
+            )
 
     def dropout_at(self, step: int, k: int) -> Dropout | None:
         """What is dropped of `H^(k)`: a pure function of (seed, step, layer)."""

@@ -1,53 +1,54 @@
-"""The loss of a batch and its gradient, chained by hand: autograd's bookkeeping costs as much as a small batch.
+"""The cross entropy of a batch and its gradient, chained by hand, because autograd's bookkeeping takes a while too.
 
 The pieces are those that `GCN.forward` lets autograd chain, so the numbers are the same. What autograd could do and
-this cannot (hooks, frozen parameters) is told by `is_plain`.
+this cannot (other losses, hooks, frozen or shared parameters) is autograd's: `is_plain` tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.nn.functional import cross_entropy
+from torch.nn.modules import module as torch_modules
 
-from cvgnn.errors import CvgnnError
+from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import Estimator
 from cvgnn.model import hidden, kernels
 from cvgnn.model.gcn import GCN
 from cvgnn.model.linear import input_gradient, product, weight_gradient
 from cvgnn.sampling import Batch
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-
 
 def is_plain(model: torch.nn.Module) -> bool:
     """Whether `loss_and_gradient` does what autograd would: a GCN as built, without hooks or parametrizations."""
-    if type(model) is not GCN or model._forward_hooks or model._forward_pre_hooks or model._backward_hooks:
+    if type(model) is not GCN or "forward" in model.__dict__ or torch_modules._has_any_global_hook():
         return False
-    parameters = (p for layer in model.in_order for p in (layer.weight, *layer.activation_parameters) if p is not None)
-    return all(type(p) is Parameter and p.requires_grad and not p._backward_hooks for p in parameters)
+    if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
+        return False
+    parameters = [p for layer in model.in_order for p in (layer.weight, *layer.activation_parameters) if p is not None]
+    if len({id(p) for p in parameters}) < len(parameters):
+        return False
+    return all(
+        type(p) is Parameter and p.requires_grad and not p._backward_hooks and not p._post_accumulate_grad_hooks
+        for p in parameters
+    )
 
 
 @torch.no_grad()
-def loss_and_gradient(
-    model: GCN, batch: Batch, estimator: Estimator, labels: Tensor, loss: Loss = cross_entropy
-) -> Tensor:
-    """The loss of `model` on a batch (Algorithm 1, lines 6 to 11); its gradient replaces the parameters' `.grad`.
+def loss_and_gradient(model: GCN, batch: Batch, estimator: Estimator, labels: Tensor) -> Tensor:
+    """The mean cross entropy of `model` on a batch (Algorithm 1, lines 6 to 11); its gradient replaces the `.grad`s.
 
     Args:
         model: the network.
         batch: the step's ids, receptive fields and sampled matrices.
         estimator: gives the aggregated inputs and stages history writes.
         labels: int64 `[N]`.
-        loss: of logits `[B, C]` and labels `[B]`.
 
     Returns:
         A scalar.
     """
     layers = model.in_order
+    model.check_batch(batch)
     A = estimator.input(batch)
     passes = []
     for k, layer in enumerate(layers[:-1], start=1):
@@ -62,7 +63,7 @@ def loss_and_gradient(
         passes.append((A, done))
         A = out
     last = layers[-1]
-    value, dZ = _loss_of_logits(product(A, last.weight, last.bias), batch, labels, loss)
+    value, dZ = _loss_of_logits(product(A, last.weight, last.bias), batch, labels)
     last.weight.grad = weight_gradient(A, dZ)
     if last.bias is not None:
         last.bias.grad = dZ.sum(dim=0)
@@ -77,20 +78,27 @@ def loss_and_gradient(
     return value
 
 
-def _loss_of_logits(Z: Tensor, batch: Batch, labels: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+def check_labels(labels: Tensor, num_nodes: int) -> None:
+    """Refuse labels that compiled code, which checks nothing, must not see."""
+    require(
+        isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.shape == (num_nodes,),
+        f"labels must be an int64 vector with one entry for each of the {num_nodes} nodes, training nodes or not",
+    )
+
+
+def _loss_of_logits(Z: Tensor, batch: Batch, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The loss and its gradient with respect to the logits of the batch's distinct nodes."""
-    if loss is not cross_entropy:
-        with torch.enable_grad():
-            leaf = Z.requires_grad_()
-            value = loss(batch.select(leaf), labels[batch.ids])
-            (dZ,) = torch.autograd.grad(value, leaf)
-        return value.detach(), dZ
     log_p = torch.log_softmax(Z.contiguous(), dim=1)
     dZ = torch.zeros_like(log_p)
     ids = batch.ids.numpy()
     place = ids if batch.place is None else batch.place.numpy()
     placed = batch.place is not None
-    mean = kernels.cross_entropy(log_p.numpy(), log_p.exp().numpy(), labels.numpy(), ids, place, placed, dZ.numpy())
-    if mean < 0:
-        raise CvgnnError(f"a label of the batch is outside of 0..{Z.shape[1] - 1}, the classes the model knows")
+    mean, bad = kernels.cross_entropy(
+        log_p.numpy(), log_p.exp().numpy(), labels.numpy(), ids, place, placed, dZ.numpy()
+    )
+    if bad >= 0:
+        raise CvgnnError(
+            f"node {ids[bad]} has no label in 0..{Z.shape[1] - 1}, the classes the model knows (labels has "
+            f"{labels.numel()} entries)"
+        )
     return torch.tensor(mean, dtype=Z.dtype), dZ

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cvgnn.errors import CvgnnError
 from cvgnn.graph import Rows
 from cvgnn.model import kernels
 from cvgnn.model.dropout import Dropout
@@ -20,7 +21,8 @@ from cvgnn.sampling import Block
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_EPS = 1e-5  # LayerNorm's
+EPS = 1e-5
+"""LayerNorm's."""
 
 
 def activate_and_aggregate(
@@ -58,7 +60,7 @@ def activate_in_place(Z: Tensor, bias: Tensor | None, gain: Tensor | None, shift
     b, g, s = _parameters(rows, bias, gain, shift)
 
     def compute(first: int, last: int) -> None:
-        kernels.forward(rows, b, g, s, _EPS, np.uint64(0), 0, 1.0, rows, empty, mean, inverse, first, last)
+        kernels.forward(rows, b, g, s, EPS, np.uint64(0), 0, 1.0, rows, empty, mean, inverse, first, last)
 
     over_rows(compute, rows.shape[0], width=rows.shape[1])
     return Z
@@ -98,14 +100,15 @@ def forward(
     threshold, scale = (0, 1.0) if drop is None else (drop.threshold, drop.scale)
     over_rows(
         lambda first, last: kernels.forward(
-            rows, b, g, s, _EPS, key, threshold, scale, h, sent, mean, inverse, first, last
+            rows, b, g, s, EPS, key, threshold, scale, h, sent, mean, inverse, first, last
         ),
         n,
         width=d,
     )
     indptr, indices, weight = _arrays(block.sampled)
     m = indptr.size - 1
-    result = torch.zeros(m, d, dtype=Z.dtype) if correction is None else correction
+    _check(Z, block, correction)
+    result = torch.zeros(m, d, dtype=Z.dtype) if correction is None else correction.contiguous()
     out = result.numpy()
     over_rows(
         lambda first, last: kernels.aggregate(indptr, indices, weight, sent, out, first, last),
@@ -113,6 +116,23 @@ def forward(
         width=d * -(-indices.size // max(m, 1)),
     )
     return result, H, Pass(_arrays(block.transposed), sent, rows, b, g, mean, inverse, scale)
+
+
+def _check(Z: Tensor, block: Block, correction: Tensor | None) -> None:
+    """Refuse what compiled code, which checks nothing, must not see."""
+    n, d = Z.shape
+    weight = block.sampled.weight
+    if block.transposed.num_rows != n or weight is None or weight.dtype != Z.dtype:
+        raise CvgnnError(
+            f"the layer computed {n} rows of {Z.dtype}, but its block has {block.transposed.num_rows} sources and "
+            f"weights of {None if weight is None else weight.dtype}: sampler, features and model must fit together"
+        )
+    m = block.sampled.num_rows
+    if correction is not None and (correction.shape != (m, d) or correction.dtype != Z.dtype):
+        raise CvgnnError(
+            f"the estimator's correction is {correction.dtype} of shape {list(correction.shape)}, the layer needs "
+            f"{Z.dtype} of {[m, d]}: give the estimator the model's hidden widths and dtype"
+        )
 
 
 def backward(d_out: Tensor, done: Pass) -> tuple[Tensor, Tensor]:

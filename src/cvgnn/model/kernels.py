@@ -169,18 +169,20 @@ def cross_entropy(log_p, p, labels, ids, place, placed, dZ):  # type: ignore[no-
         dZ: `[n, C]`, zero.
 
     Returns:
-        The mean, summed in float64; -1 where a label is no class.
+        The mean, summed in float64; the position in `ids` of the first node whose label is no class, or -1.
     """
     total = 0.0
     share = p.dtype.type(1.0 / ids.size)
     for i in range(ids.size):
         row = place[i] if placed else i
+        if ids[i] < 0 or ids[i] >= labels.size:
+            return np.nan, i
         label = labels[ids[i]]
         if label < 0 or label >= p.shape[1]:
-            return -1.0
+            return np.nan, i
         total -= log_p[row, label]
         softmax, dz = p[row], dZ[row]
         for c in range(dz.size):
             dz[c] += share * softmax[c]
         dz[label] -= share
-    return total / ids.size
+    return total / ids.size, -1

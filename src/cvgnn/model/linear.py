@@ -14,8 +14,8 @@ from torch import Tensor
 from cvgnn.parallel import wide
 from cvgnn.sampling import LayerInput
 
-# Up to here MKL multiplies by a narrow matrix several times faster when it is given the transposed product; at 40
-# columns there is little to gain (docs/benchmarks/kernels.md).
+# Up to here MKL multiplies by a narrow matrix faster when it is given the transposed product, up to five times with 8
+# columns; from 16 on nothing is gained (docs/benchmarks/kernels.md).
 _NARROW = 15
 
 

@@ -52,8 +52,10 @@ def zero_grad(self: Optimizer, set_to_none: bool = True) -> None:
         for p in group["params"]:
             if set_to_none or p.grad is None:
                 p.grad = None
-            else:
+            elif p.grad.grad_fn is not None:
                 p.grad.detach_().zero_()
+            else:
+                p.grad.requires_grad_(False).zero_()
 
 
 def light(optimizer: type[T]) -> type[T]:
@@ -99,7 +101,7 @@ def _fused_step(optimizer: Optimizer, kernel: Kernel) -> bool:
         for p in group["params"]:
             if p.grad is None:
                 continue
-            state = optimizer.state[p]
+            state = optimizer.state.get(p, {})
             found = (p, p.grad, *map(state.get, names))
             if p.dtype != group["params"][0].dtype or not p.is_cpu or p.grad.is_sparse or any(t is None for t in found):
                 return False

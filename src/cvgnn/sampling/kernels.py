@@ -128,6 +128,8 @@ def sample_block(targets, indptr, indices, edge_weight, left, right, D, scheme, 
             bound += min(deg, D)
             if control:
                 control_bound += deg + 1
+    if bound > 2147483647 or control_bound > 2147483647:
+        raise OverflowError("offsets are 32 bits wide")
     sources = np.empty(bound, np.int64)
     s_indptr = np.zeros(n + 1, np.int32)
     s_indices = np.empty(bound, np.int32)

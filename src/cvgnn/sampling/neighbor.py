@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.errors import require, require_integer
+from cvgnn.errors import CvgnnError, require, require_integer
 from cvgnn.graph import Propagation, Rows
 from cvgnn.limits import MAX_DRAWS, check_fan_out
 from cvgnn.rng import Purpose, derive
@@ -81,11 +81,22 @@ class NeighborSampler:
             propagation.left.numpy(),
             propagation.right.numpy(),
         )
-        self._lock = threading.Lock()  # a loader draws ahead in another thread
-        self._local = np.full(propagation.num_nodes, -1, dtype=np.int32)
+        self._make_scratch()
         # Without replacement a larger fan-out than the largest degree draws nothing more, but would size the buffers.
         largest = int(propagation.indptr.diff().max()) if scheme == "without-replacement" else MAX_DRAWS
         self._drawn = tuple(D if D == -1 else min(D, max(largest, 1)) for D in self.fan_outs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy needs: everything but the scratch and its lock, which belong to this one."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_local")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_scratch()
+
+    def _make_scratch(self) -> None:
+        self._lock = threading.Lock()  # a loader draws ahead in another thread
+        self._local = np.full(self.num_nodes, -1, dtype=np.int32)
 
     def sample(self, ids: Tensor, step: int) -> tuple[Block, ...]:
         """The blocks of layers `1..K-1` for a batch.
@@ -127,8 +138,13 @@ class NeighborSampler:
         key = np.uint64(derive(self.seed, Purpose.NEIGHBORS, step, k))
         D = self._drawn[k - 1]
         with self._lock:
-            arrays = kernels.sample_block(
-                targets.numpy(), *self._structure, D, self._code, key, self.control, self._local
-            )
+            try:
+                arrays = kernels.sample_block(
+                    targets.numpy(), *self._structure, D, self._code, key, self.control, self._local
+                )
+            except OverflowError:
+                raise CvgnnError(
+                    "a batch reads more than 2^31 entries of P; choose a smaller batch_size or num_neighbors"
+                ) from None
         sources, *parts = map(torch.from_numpy, arrays)
         return Block(sources, Rows(*parts[0:3]), Rows(*parts[3:6]), Rows(*parts[6:9]) if self.control else None)

@@ -9,7 +9,9 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from cvgnn.errors import CvgnnError
 from cvgnn.graph import SparseFeatures
+from cvgnn.moving import first_outside
 from cvgnn.parallel import over_rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -61,7 +63,16 @@ class SparseInput:
 
     def product(self, W: Tensor) -> Tensor:
         """`(P X)[ids] W`, `[n, d]`, without gradient."""
+        PX = self.PX
+        if W.dim() != 2 or W.shape[0] != PX.num_columns or W.dtype != PX.dtype:
+            raise CvgnnError(
+                f"a weight matrix for {PX.num_columns} features must be {PX.dtype} of {PX.num_columns} rows, not "
+                f"{W.dtype} of shape {list(W.shape)}"
+            )
         ids, indptr, indices, values = self._arrays()
+        bad = first_outside(ids, PX.shape[0])
+        if bad >= 0:
+            raise CvgnnError(f"ids must lie in 0..{PX.shape[0] - 1}; found {ids[bad]}")
         Z = torch.empty(ids.size, W.shape[1], dtype=W.dtype)
         w, z = W.detach().numpy(), Z.numpy()
         width = self._entries_per_row() * W.shape[1]

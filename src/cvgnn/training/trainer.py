@@ -9,10 +9,11 @@ from typing import final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import Estimator
-from cvgnn.model import GCN, is_plain, loss_and_gradient
+from cvgnn.model import GCN, check_labels, is_plain, loss_and_gradient
 from cvgnn.parallel import mostly_one_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
@@ -58,11 +59,12 @@ class Trainer:
         loader: BatchLoader,
         optimizer: torch.optim.Optimizer,
         labels: Tensor,
-        loss: Loss = torch.nn.functional.cross_entropy,
+        loss: Loss = cross_entropy,
         evaluator: Evaluator | None = None,
         seed: int = 0,
         keep_tau: bool = False,
     ) -> None:
+        check_labels(labels, loader.sampler.num_nodes)
         self.model = model
         self.estimator = estimator
         self.loader = loader
@@ -88,8 +90,8 @@ class Trainer:
         return loss
 
     def _loss_and_gradient(self, batch: Batch) -> Tensor:
-        if is_plain(self.model):
-            return loss_and_gradient(self.model, batch, self.estimator, self.labels, self.loss)
+        if self.loss is cross_entropy and is_plain(self.model):
+            return loss_and_gradient(self.model, batch, self.estimator, self.labels)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(batch.select(self.model(batch, self.estimator)), self.labels[batch.ids])
         loss.backward()  # type: ignore[no-untyped-call]
@@ -103,6 +105,7 @@ class Trainer:
         batch = self.loader.batch(self.loader.train_ids[:1], step=0)
         self._loss_and_gradient(batch)
         self.optimizer.zero_grad(set_to_none=True)
+        self.estimator.discard()
 
     def train_epoch(self, epoch: int) -> float:
         """All batches of an epoch; returns the mean loss over the drawn nodes."""
