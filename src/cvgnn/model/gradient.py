@@ -21,7 +21,7 @@ from cvgnn.sampling import Batch
 
 def is_plain(model: torch.nn.Module) -> bool:
     """Whether `loss_and_gradient` does what autograd would: a GCN as built, without hooks or parametrizations."""
-    if type(model) is not GCN or "forward" in model.__dict__ or torch_modules._has_any_global_hook():
+    if type(model) is not GCN or "forward" in model.__dict__ or torch_modules._has_any_global_hook():  # type: ignore[no-untyped-call]
         return False
     if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
         return False
