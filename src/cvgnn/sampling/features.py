@@ -77,4 +77,4 @@ class SparseSource(FeatureSource):
 
     def span(self, first: int, last: int) -> SparseInput:
         """See `FeatureSource.span`."""
-        return SparseInput(self.PX, torch.arange(first, last))
+        return SparseInput(self.PX, range(first, last))

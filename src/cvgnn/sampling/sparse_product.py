@@ -10,7 +10,7 @@ from numba import njit
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import SparseFeatures
+from cvgnn.graph import Rows, SparseFeatures, weighted_sum
 from cvgnn.moving import first_outside
 from cvgnn.parallel import over_rows
 
@@ -48,12 +48,12 @@ class SparseInput:
 
     Args:
         PX: `P X`, `[N, F]`.
-        ids: int64 `[n]`, which rows.
+        ids: which rows: int64 `[n]`, or a range of step 1.
     """
 
     __slots__ = ("PX", "ids")
 
-    def __init__(self, PX: SparseFeatures, ids: Tensor) -> None:
+    def __init__(self, PX: SparseFeatures, ids: Tensor | range) -> None:
         self.PX = PX
         self.ids = ids
 
@@ -69,6 +69,8 @@ class SparseInput:
                 f"a weight matrix for {PX.num_columns} features must be {PX.dtype} of {PX.num_columns} rows, not "
                 f"{W.dtype} of shape {list(W.shape)}"
             )
+        if isinstance(self.ids, range):  # rows that lie together need no copy, and torch sums many of them faster
+            return weighted_sum(self._rows_of(self.ids), W)
         ids, indptr, indices, values = self._arrays()
         bad = first_outside(ids, PX.shape[0])
         if bad >= 0:
@@ -92,8 +94,14 @@ class SparseInput:
         )
         return dW
 
+    def _rows_of(self, ids: range) -> Rows:
+        PX = self.PX
+        a, b = int(PX.indptr[ids.start]), int(PX.indptr[ids.stop])
+        return Rows((PX.indptr[ids.start : ids.stop + 1] - a).int(), PX.indices[a:b], PX.values[a:b])
+
     def _arrays(self) -> tuple[Array, Array, Array, Array]:
-        return self.ids.numpy(), self.PX.indptr.numpy(), self.PX.indices.numpy(), self.PX.values.numpy()
+        ids = np.arange(self.ids.start, self.ids.stop) if isinstance(self.ids, range) else self.ids.numpy()
+        return ids, self.PX.indptr.numpy(), self.PX.indices.numpy(), self.PX.values.numpy()
 
     def _entries_per_row(self) -> int:
         return self.PX.values.numel() // max(1, self.PX.shape[0])
