@@ -56,7 +56,7 @@ class Contestant(ABC):
 
 def tensors_of(model: GCN) -> list[Tensor]:
     first, last = model.in_order
-    return [t for t in (first.weight, *first.activation_parameters, last.weight, last.bias) if t is not None]
+    return [t for t in (first.weight, *first.sigma, last.weight, last.bias) if t is not None]
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from torch.nn.functional import layer_norm
 
 from cvgnn.graph import Rows
 from cvgnn.model.dropout import Dropout
-from cvgnn.model.hidden import activate_and_aggregate, activate_in_place
+from cvgnn.model.hidden import Sigma, activate_and_aggregate, activate_in_place
 from cvgnn.model.kernels import PART
 from cvgnn.sampling import Block
 
@@ -67,7 +67,7 @@ def test_values_and_gradients(shape: tuple[int, int], bias: bool, norm: bool, p:
     correction = torch.randn(m, d, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     H_expected, expected = literal(given, drop, S, correction if controlled else None)
     H, out = activate_and_aggregate(
-        *given, drop=drop, block=block, correction=correction.clone() if controlled else None
+        given[0], Sigma(*given[1:]), drop=drop, block=block, correction=correction.clone() if controlled else None
     )
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(H, H_expected, rtol=0, atol=1e-12)
@@ -81,14 +81,14 @@ def test_values_and_gradients(shape: tuple[int, int], bias: bool, norm: bool, p:
 
     Z, *parameters = given
     mine = Z.detach().clone()
-    assert activate_in_place(mine, *parameters) is mine
+    assert activate_in_place(mine, Sigma(*parameters)) is mine
     assert torch.equal(mine, H)
 
 
 def test_float32_is_as_close_as_it_can_be() -> None:
     given = inputs(500, 256, bias=True, norm=True, dtype=torch.float32)
     S, block = sampled(100, 500, torch.float32)
-    _, out = activate_and_aggregate(*given, drop=None, block=block, correction=None)
+    _, out = activate_and_aggregate(given[0], Sigma(*given[1:]), drop=None, block=block, correction=None)
     exact = literal(tuple(None if t is None else t.double() for t in given), None, S.double(), None)[1]  # type: ignore[arg-type]
     torch.testing.assert_close(out.double(), exact, rtol=0, atol=5e-5)
 
@@ -108,7 +108,7 @@ def test_threads_do_not_change_a_bit(norm: bool, p: float) -> None:
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            H, out = activate_and_aggregate(*given, drop=drop, block=block, correction=None)
+            H, out = activate_and_aggregate(given[0], Sigma(*given[1:]), drop=drop, block=block, correction=None)
             results.append([H, out.detach(), *torch.autograd.grad((out * weight).sum(), variables)])
     finally:
         torch.set_num_threads(before)
@@ -122,7 +122,7 @@ def test_what_is_not_a_number_stays_so(norm: bool) -> None:
     Z, *parameters = inputs(3, 8, bias=True, norm=norm)
     Z = Z.detach().clone()
     Z[1, 2] = float("nan")
-    activate_in_place(Z, *parameters)
+    activate_in_place(Z, Sigma(*parameters))
     assert bool(Z[1].isnan().any())
     assert not bool(Z[[0, 2]].isnan().any())
 
@@ -134,7 +134,9 @@ def test_nothing_is_kept_alive() -> None:
     gc.disable()
     try:
         drop = Dropout.at(0.5, seed=0, step=1, k=1)
-        H, out = activate_and_aggregate(*given, drop=drop, block=block, correction=torch.zeros(2, 3).double())
+        H, out = activate_and_aggregate(
+            given[0], Sigma(*given[1:]), drop=drop, block=block, correction=torch.zeros(2, 3).double()
+        )
         seen = [weakref.ref(H), weakref.ref(out)]
         out.sum().backward()  # type: ignore[no-untyped-call]
         del H, out

@@ -65,7 +65,7 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     """`S T` for a bfloat16 `table` `[n, d]`, in the dtype of the weights of `rows`."""
     assert rows.weight is not None
     assert table.dtype == torch.bfloat16
-    indptr, indices, weight = rows.indptr.numpy(), rows.indices.numpy(), rows.weight.numpy()
+    indptr, indices, weight = rows.arrays
     bad = first_outside(indices, table.shape[0])
     if bad >= 0:
         raise CvgnnError(f"indices must lie in 0..{table.shape[0] - 1}; found {indices[bad]}")

@@ -58,7 +58,7 @@ class History:
             step: `t`.
         """
         write_rows(self.values, ids, values.detach())
-        self.written.index_fill_(0, ids, step)
+        self.written.numpy()[ids.numpy()] = step
 
     def fill(self, values: Tensor, *, step: int) -> None:
         """`Hbar = values` for all nodes."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cvgnn.parallel import COST_OF_MOVING, wide
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @final
@@ -20,11 +23,27 @@ class Rows:
         indptr: int32 or int64 `[num_rows + 1]`, of the same dtype as `indices`.
         indices: int32 or int64 `[nnz]`, column of each entry.
         weight: float `[nnz]`, or None where every entry is 1.
+        as_arrays: the three as NumPy arrays, where they are at hand.
     """
 
     indptr: Tensor
     indices: Tensor
     weight: Tensor | None
+    as_arrays: tuple[Array, Array, Array] | None = None
+
+    @staticmethod
+    def of(indptr: Array, indices: Array, weight: Array) -> Rows:
+        """The matrix that compiled code made."""
+        tensors = torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(weight)
+        return Rows(*tensors, as_arrays=(indptr, indices, weight))
+
+    @property
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """Indptr, indices and weight for compiled code."""
+        if self.as_arrays is not None:
+            return self.as_arrays
+        assert self.weight is not None
+        return self.indptr.numpy(), self.indices.numpy(), self.weight.numpy()
 
     @property
     def num_rows(self) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cvgnn.errors import CvgnnError, require, require_integer, require_number, unknown_name
 from cvgnn.estimator import Estimator
 from cvgnn.model.dropout import Dropout
-from cvgnn.model.hidden import EPS, activate_and_aggregate
+from cvgnn.model.hidden import EPS, Sigma, activate_and_aggregate
 from cvgnn.model.linear import linear
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch
@@ -55,14 +55,15 @@ class GCNLayer(nn.Module):
                 self.norm.reset_parameters()
 
     @property
-    def activation_parameters(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def sigma(self) -> Sigma:
         """The bias, and LayerNorm's gain and shift."""
         norm = self.norm
         if norm is None:
-            return self.bias, None, None
-        if type(norm) is not nn.LayerNorm or norm.weight is None or norm.bias is None or norm.eps != EPS:
+            return Sigma(self.bias, None, None)
+        gain, shift = norm._parameters.get("weight"), norm._parameters.get("bias")
+        if type(norm) is not nn.LayerNorm or gain is None or shift is None or norm.eps != EPS:
             raise CvgnnError(f"a layer's norm must be the LayerNorm it was built with, not {norm}")
-        return self.bias, norm.weight, norm.bias
+        return Sigma(self.bias, gain, shift)
 
 
 @final
@@ -151,7 +152,7 @@ class GCN(nn.Module):
             layer = self.layer(k - 1)
             H, A = activate_and_aggregate(
                 linear(A, layer.weight),
-                *layer.activation_parameters,
+                layer.sigma,
                 drop=self.dropout_at(batch.step, k),
                 block=batch.block(k),
                 correction=estimator.correction(k, batch),

@@ -6,6 +6,7 @@ this cannot (other losses, hooks, frozen or shared parameters) is autograd's: `i
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -25,13 +26,17 @@ def is_plain(model: torch.nn.Module) -> bool:
         return False
     if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
         return False
-    parameters = [p for layer in model.in_order for p in (layer.weight, *layer.activation_parameters) if p is not None]
-    if len({id(p) for p in parameters}) < len(parameters):
-        return False
-    return all(
-        type(p) is Parameter and p.requires_grad and not p._backward_hooks and not p._post_accumulate_grad_hooks
-        for p in parameters
-    )
+    seen = set()
+    for layer in model.in_order:
+        for p in (layer.weight, *layer.sigma):
+            if p is None:
+                continue
+            if type(p) is not Parameter or not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks:
+                return False
+            if p in seen:  # by identity: tensors hash so
+                return False
+            seen.add(p)
+    return True
 
 
 @torch.no_grad()
@@ -47,34 +52,27 @@ def loss_and_gradient(model: GCN, batch: Batch, estimator: Estimator, labels: Te
     Returns:
         A scalar.
     """
-    layers = model.in_order
+    *layers, (W, last) = [(layer.weight, layer.sigma) for layer in model.in_order]
     model.check_batch(batch)
     A = estimator.input(batch)
     passes = []
-    for k, layer in enumerate(layers[:-1], start=1):
-        out, H, done = hidden.forward(
-            product(A, layer.weight),
-            *layer.activation_parameters,
-            model.dropout_at(batch.step, k),
-            batch.block(k),
-            estimator.correction(k, batch),
-        )
+    for k, (weight, sigma) in enumerate(layers, start=1):
+        drop, correction = model.dropout_at(batch.step, k), estimator.correction(k, batch)
+        out, H, done = hidden.forward(product(A, weight), sigma, drop, batch.block(k), correction)
         estimator.keep(k, batch, H)
         passes.append((A, done))
         A = out
-    last = layers[-1]
-    value, dZ = _loss_of_logits(product(A, last.weight, last.bias), batch, labels)
-    last.weight.grad = weight_gradient(A, dZ)
+    value, dZ = _loss_of_logits(product(A, W, last.bias), batch, labels)
+    W.grad = weight_gradient(A, dZ)
     if last.bias is not None:
         last.bias.grad = dZ.sum(dim=0)
-    above = last
-    for layer, (A, done) in zip(reversed(layers[:-1]), reversed(passes), strict=True):
-        dZ, sums = hidden.backward(input_gradient(dZ, above.weight), done)
-        layer.weight.grad = weight_gradient(A, dZ)
-        for parameter, gradient in zip(layer.activation_parameters, sums, strict=True):
+    for (weight, sigma), (A, done) in zip(reversed(layers), reversed(passes), strict=True):
+        dZ, gradients = hidden.backward(input_gradient(dZ, W), done)
+        weight.grad = weight_gradient(A, dZ)
+        for parameter, gradient in zip(sigma, gradients, strict=True):
             if parameter is not None:
                 parameter.grad = gradient
-        above = layer
+        W = weight
     return value
 
 
@@ -101,4 +99,4 @@ def _loss_of_logits(Z: Tensor, batch: Batch, labels: Tensor) -> tuple[Tensor, Te
             f"node {ids[bad]} has no label in 0..{Z.shape[1] - 1}, the classes the model knows (labels has "
             f"{labels.numel()} entries)"
         )
-    return torch.tensor(mean, dtype=Z.dtype), dZ
+    return torch.from_numpy(np.array(mean, log_p.numpy().dtype)), dZ

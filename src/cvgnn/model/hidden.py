@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Rows
 from cvgnn.model import kernels
 from cvgnn.model.dropout import Dropout
 from cvgnn.parallel import over_rows
@@ -25,11 +24,17 @@ EPS = 1e-5
 """LayerNorm's."""
 
 
+class Sigma(NamedTuple):
+    """The parameters between `A W` and ReLU, each `[d]`: the bias, and LayerNorm's gain and shift; None for none."""
+
+    bias: Tensor | None
+    gain: Tensor | None
+    shift: Tensor | None
+
+
 def activate_and_aggregate(
     Z: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    shift: Tensor | None,
+    sigma: Sigma,
     *,
     drop: Dropout | None,
     block: Block,
@@ -39,8 +44,7 @@ def activate_and_aggregate(
 
     Args:
         Z: `A W`, `[n, d]`.
-        bias: `b`, `[d]`, or None.
-        gain, shift: LayerNorm's parameters `[d]`, or None where there is no LayerNorm.
+        sigma: `b` and LayerNorm's parameters.
         drop: what to drop, or None.
         block: holds `P^`, `[m, n]`, and its transpose.
         correction: a constant `[m, d]`, which becomes the result; or None.
@@ -48,16 +52,16 @@ def activate_and_aggregate(
     Returns:
         `H` `[n, d]`, a constant, for the history; the aggregate `[m, d]`, differentiable in `Z` and the parameters.
     """
-    out, H = _Hidden.apply(Z, bias, gain, shift, drop, block, correction)  # type: ignore[no-untyped-call]
+    out, H = _Hidden.apply(Z, *sigma, drop, block, correction)  # type: ignore[no-untyped-call]
     return H, out
 
 
-def activate_in_place(Z: Tensor, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> Tensor:
+def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
     """`Z = ReLU([LayerNorm] (Z + b))`, without gradient and dropout, for evaluation. Returns `Z`."""
     rows = Z.detach().numpy()
     empty = rows[:0]
-    mean, inverse = np.empty((2, 0 if gain is None else rows.shape[0]), rows.dtype)
-    b, g, s = _parameters(rows, bias, gain, shift)
+    mean, inverse = np.empty((2, 0 if sigma.gain is None else rows.shape[0]), rows.dtype)
+    b, g, s = _parameters(rows, sigma)
 
     def compute(first: int, last: int) -> None:
         kernels.forward(rows, b, g, s, EPS, np.uint64(0), 0, 1.0, rows, empty, mean, inverse, first, last)
@@ -80,19 +84,14 @@ class Pass(NamedTuple):
 
 
 def forward(
-    Z: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    shift: Tensor | None,
-    drop: Dropout | None,
-    block: Block,
-    correction: Tensor | None,
+    Z: Tensor, sigma: Sigma, drop: Dropout | None, block: Block, correction: Tensor | None
 ) -> tuple[Tensor, Tensor, Pass]:
     """The aggregate, `H`, and what `backward` needs; see `activate_and_aggregate`."""
+    _check(Z, block, correction)
     rows = Z.detach().contiguous().numpy()
     n, d = rows.shape
-    b, g, s = _parameters(rows, bias, gain, shift)
-    mean, inverse = np.empty((2, 0 if gain is None else n), rows.dtype)
+    b, g, s = _parameters(rows, sigma)
+    mean, inverse = np.empty((2, 0 if sigma.gain is None else n), rows.dtype)
     H = torch.empty(n, d, dtype=Z.dtype)
     h = H.numpy()
     sent = h if drop is None else np.empty((n, d), rows.dtype)
@@ -105,9 +104,8 @@ def forward(
         n,
         width=d,
     )
-    indptr, indices, weight = _arrays(block.sampled)
+    indptr, indices, weight = block.sampled.arrays
     m = indptr.size - 1
-    _check(Z, block, correction)
     result = torch.zeros(m, d, dtype=Z.dtype) if correction is None else correction.contiguous()
     out = result.numpy()
     over_rows(
@@ -115,7 +113,7 @@ def forward(
         m,
         width=d * -(-indices.size // max(m, 1)),
     )
-    return result, H, Pass(_arrays(block.transposed), sent, rows, b, g, mean, inverse, scale)
+    return result, H, Pass(block.transposed.arrays, sent, rows, b, g, mean, inverse, scale)
 
 
 def _check(Z: Tensor, block: Block, correction: Tensor | None) -> None:
@@ -135,8 +133,8 @@ def _check(Z: Tensor, block: Block, correction: Tensor | None) -> None:
         )
 
 
-def backward(d_out: Tensor, done: Pass) -> tuple[Tensor, Tensor]:
-    """The gradient of `Z`, `[n, d]`, and those of bias, gain and shift, `[3, d]`, given the aggregate's."""
+def backward(d_out: Tensor, done: Pass) -> tuple[Tensor, Sigma]:
+    """The gradient of `Z`, `[n, d]`, and those of bias, gain and shift, `[d]` each, given the aggregate's."""
     (indptr, indices, weight), sent, rows, b, g, mean, inverse, scale = done
     n, d = rows.shape
     dZ = torch.empty(n, d, dtype=d_out.dtype)
@@ -150,35 +148,30 @@ def backward(d_out: Tensor, done: Pass) -> tuple[Tensor, Tensor]:
         width=d,
         multiple=kernels.PART,
     )
-    return dZ, torch.from_numpy(sums.sum(axis=0) if len(sums) > 1 else sums[0])
+    return dZ, Sigma(*map(torch.from_numpy, sums.sum(axis=0) if len(sums) > 1 else sums[0]))
 
 
 class _Hidden(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        out, H, ctx.done = forward(*args)
+    def forward(ctx: Any, Z: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+        bias, gain, shift, drop, block, correction = args
+        out, H, ctx.done = forward(Z, Sigma(bias, gain, shift), drop, block, correction)
         ctx.mark_non_differentiable(H)
         return out, H
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        dZ, total = backward(grads[0], ctx.done)
-        parameters = (total[i] if ctx.needs_input_grad[i + 1] else None for i in range(3))
+        dZ, sigma = backward(grads[0], ctx.done)
+        parameters = (sigma[i] if ctx.needs_input_grad[i + 1] else None for i in range(3))
         return dZ, *parameters, None, None, None
 
 
-def _parameters(
-    rows: Array, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None
-) -> tuple[Array, Array, Array]:
+def _parameters(rows: Array, sigma: Sigma) -> tuple[Array, Array, Array]:
     """The parameters as arrays: no bias is a zero bias, no LayerNorm has an empty gain."""
+    bias, gain, shift = sigma
     nothing = np.empty(0, rows.dtype)
     return (
         np.zeros(rows.shape[1], rows.dtype) if bias is None else bias.detach().numpy(),
         nothing if gain is None else gain.detach().numpy(),
         nothing if shift is None else shift.detach().numpy(),
     )
-
-
-def _arrays(rows: Rows) -> tuple[Array, Array, Array]:
-    assert rows.weight is not None
-    return rows.indptr.numpy(), rows.indices.numpy(), rows.weight.numpy()

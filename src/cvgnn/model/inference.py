@@ -65,7 +65,7 @@ def _next_hidden(layer: GCNLayer, features: FeatureSource, propagation: Propagat
         Z = _by_chunks(features.num_nodes, layer, lambda a, b: product(features.span(a, b), layer.weight))
     else:
         Z = _aggregate_and_multiply(layer, H, propagation)
-    return activate_in_place(Z, *layer.activation_parameters)
+    return activate_in_place(Z, layer.sigma)
 
 
 def _aggregate_and_multiply(layer: GCNLayer, H: Tensor, propagation: Propagation) -> Tensor:

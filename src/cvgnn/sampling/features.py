@@ -70,11 +70,12 @@ class SparseSource(FeatureSource):
         self.PX = PX
         self.num_nodes, self.num_features = PX.shape
         self.dtype = PX.dtype
+        self._arrays = (PX.indptr.numpy(), PX.indices.numpy(), PX.values.numpy())
 
     def rows(self, ids: Tensor) -> SparseInput:
         """See `FeatureSource.rows`."""
-        return SparseInput(self.PX, ids)
+        return SparseInput(self.PX, self._arrays, ids)
 
     def span(self, first: int, last: int) -> SparseInput:
         """See `FeatureSource.span`."""
-        return SparseInput(self.PX, range(first, last))
+        return SparseInput(self.PX, self._arrays, range(first, last))

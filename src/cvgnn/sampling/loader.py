@@ -84,15 +84,16 @@ class BatchLoader:
 
     def epoch_ids(self, epoch: int) -> Iterator[Tensor]:
         """The node ids of each batch of an epoch, int64 `[B]`."""
-        n, size = self.train_ids.numel(), self.batch_size
+        train, size = self.train_ids.numpy(), self.batch_size
+        n = train.size
         rng = numpy_generator(self.seed, Purpose.BATCHES, epoch)
         if self.mode == "shuffle":
             order = rng.permutation(n)
             for start in range(0, n, size):
-                yield self.train_ids[torch.from_numpy(order[start : start + size])]
+                yield torch.from_numpy(train[order[start : start + size]])
         else:
             for position in rng.integers(0, n, size=(self.steps_per_epoch, size)):
-                yield self.train_ids[torch.from_numpy(position)]
+                yield torch.from_numpy(train[position])
 
     def batch(self, ids: Tensor, step: int) -> Batch:
         """The batch of the given training ids at a step, with its receptive fields."""

@@ -146,5 +146,6 @@ class NeighborSampler:
                 raise CvgnnError(
                     "a batch reads more than 2^31 entries of P; choose a smaller batch_size or num_neighbors"
                 ) from None
-        sources, *parts = map(torch.from_numpy, arrays)
-        return Block(sources, Rows(*parts[0:3]), Rows(*parts[3:6]), Rows(*parts[6:9]) if self.control else None)
+        sources, *parts = arrays
+        remainder = Rows.of(*parts[6:9]) if self.control else None
+        return Block(torch.from_numpy(sources), Rows.of(*parts[0:3]), Rows.of(*parts[3:6]), remainder)

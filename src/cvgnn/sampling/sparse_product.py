@@ -48,13 +48,15 @@ class SparseInput:
 
     Args:
         PX: `P X`, `[N, F]`.
+        arrays: its indptr, indices and values.
         ids: which rows: int64 `[n]`, or a range of step 1.
     """
 
-    __slots__ = ("PX", "ids")
+    __slots__ = ("PX", "arrays", "ids")
 
-    def __init__(self, PX: SparseFeatures, ids: Tensor | range) -> None:
+    def __init__(self, PX: SparseFeatures, arrays: tuple[Array, Array, Array], ids: Tensor | range) -> None:
         self.PX = PX
+        self.arrays = arrays
         self.ids = ids
 
     def matmul(self, other: Tensor, /) -> Tensor:
@@ -101,10 +103,10 @@ class SparseInput:
 
     def _arrays(self) -> tuple[Array, Array, Array, Array]:
         ids = np.arange(self.ids.start, self.ids.stop) if isinstance(self.ids, range) else self.ids.numpy()
-        return ids, self.PX.indptr.numpy(), self.PX.indices.numpy(), self.PX.values.numpy()
+        return ids, *self.arrays
 
     def _entries_per_row(self) -> int:
-        return self.PX.values.numel() // max(1, self.PX.shape[0])
+        return self.arrays[2].size // max(1, self.arrays[0].size - 1)
 
 
 class _Product(torch.autograd.Function):
