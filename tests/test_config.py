@@ -33,6 +33,7 @@ CHOICES = {
     "normalization": NORMALIZATIONS,
     "history_dtype": ("float32", "bfloat16"),
     "output": OUTPUTS,
+    "bad_step": ("stop", "skip"),
 }
 
 NOT_WHOLE = (0, -1, True, 1.0, 2.5, "2", None)
@@ -44,7 +45,7 @@ REFUSED: list[tuple[str, Any]] = [
     *(("bias", value) for value in (0, 1, None, "False")),
     *(("lr", value) for value in (0, 0.0, -0.01, None, *NOT_A_NUMBER)),
     *(("weight_decay", value) for value in (-1e-9, None, *NOT_A_NUMBER)),
-    *(("nu_min", value) for value in (0.0, -1e-8, *NOT_A_NUMBER)),
+    *((name, value) for name in ("nu_min", "clip_norm") for value in (0.0, -1e-8, *NOT_A_NUMBER)),
     *((name, value) for name in ("beta1", "beta2") for value in (1, 1.0, 1.5, -0.1, *NOT_A_NUMBER)),
     *(("dropout", value) for value in (1, 1.0, 1.5, -0.1, None, *NOT_A_NUMBER)),
 ]
@@ -181,6 +182,7 @@ OTHER = {
     "dropout": 0.12,
     "eval_every": 4,
     "seed": 13,
+    "clip_norm": 2.5,
     "threads": 2,
 }
 

@@ -152,6 +152,12 @@ class TrainConfig:
     seed: int = 0
     """Seed of weights, batches, neighbor draws and dropout."""
 
+    clip_norm: float | None = None
+    """Shorten gradients whose norm over all parameters is larger than this."""
+
+    bad_step: Literal["stop", "skip"] = "stop"
+    """What to do with a step whose loss or gradient is infinite or NaN: stop the run, or leave the step out."""
+
     threads: int | None = None
     """Threads for torch; if not given, one where a step is too small to share, else all cores."""
 
@@ -174,8 +180,9 @@ class TrainConfig:
         for name in ("beta1", "beta2"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), "a number in [0, 1)", at_least=0.0, below=1.0)
-        if self.nu_min is not None:
-            require_number("nu_min", self.nu_min, "a number above 0", above=0.0)
+        for name in ("nu_min", "clip_norm"):
+            if getattr(self, name) is not None:
+                require_number(name, getattr(self, name), "a number above 0", above=0.0)
 
     def _check_fan_out(self) -> None:
         given, hops = self.num_neighbors, self.layers - 1
@@ -197,6 +204,22 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON values."""
         return {**asdict(self), "num_neighbors": list(self.num_neighbors)}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPlan:
+    """When a run that has a folder saves its state; it also does at its end, and when it is stopped."""
+
+    checkpoint_minutes: float = 10.0
+    """Save the state every so many minutes, also within an epoch; 0 = not by the clock."""
+
+    checkpoint_epochs: int = 0
+    """Save the state after every n-th epoch; 0 = not by epochs."""
+
+    def __post_init__(self) -> None:
+        require_number("checkpoint_minutes", self.checkpoint_minutes, "zero or a positive number", at_least=0.0)
+        require_integer("checkpoint_epochs", self.checkpoint_epochs, at_least=0)
 
 
 def make_config(**options: Any) -> TrainConfig:

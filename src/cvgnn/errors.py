@@ -13,6 +13,19 @@ class CvgnnError(ValueError):
     """A mistake in the input, told in one sentence; the command line prints it without a traceback."""
 
 
+class Stopped(CvgnnError):
+    """A run was asked to stop, and did.
+
+    Args:
+        signal_number: which signal asked.
+        sentence: where it stands and how to go on.
+    """
+
+    def __init__(self, signal_number: int, sentence: str) -> None:
+        self.signal_number = signal_number
+        super().__init__(sentence)
+
+
 def require(condition: bool, sentence: str) -> None:
     """Raise `CvgnnError(sentence)` unless `condition` holds.
 

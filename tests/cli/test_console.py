@@ -32,6 +32,7 @@ RESULT: dict[str, Any] = {
     "output_iteration": None,
     "output_test_accuracy": 0.5,
     "iterations": 12,
+    "skipped_steps": 0,
     "train_seconds": 1.25,
     "eval_seconds": 0.5,
     "peak_rss_bytes": 3 * 2**20,

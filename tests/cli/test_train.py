@@ -19,14 +19,14 @@ from safetensors.torch import load_file
 
 from cvgnn import __version__
 from cvgnn.cli.main import main
-from cvgnn.config import GraphSource, TrainConfig, make_config
+from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig, make_config
 from cvgnn.datasets import load
 from cvgnn.experiments.run import build_model, train
 from cvgnn.graph import Graph, Propagation
 from cvgnn.sampling import propagate_features
 from cvgnn.training import Evaluator
 
-FILES = ["config.json", "metrics.jsonl", "result.json", "weights.safetensors"]
+FILES = ["checkpoints", "config.json", "metrics.jsonl", "result.json", "weights.safetensors"]
 SHORT = ["--epochs", "3", "--hidden", "8", "--batch-size", "20", "--norm", "layer", "--threads", "1"]
 Captured = pytest.CaptureFixture[str]
 
@@ -82,7 +82,7 @@ def test_the_folder_of_a_run(tmp_path: Path, capsys: Captured) -> None:
     for row in metrics:
         assert set(row) == {
             "epoch", "iterations", "loss", "train_accuracy", "val_accuracy", "test_accuracy", "train_seconds",
-            "eval_seconds",
+            "eval_seconds", "skipped_steps",
         }  # fmt: skip
         assert all(0 <= row[f"{split}_accuracy"] <= 1 for split in ("train", "val", "test"))
         assert row["train_seconds"] > 0
@@ -227,9 +227,16 @@ def test_eval_every(tmp_path: Path, capsys: Captured) -> None:
     assert rebuilt_test_accuracy(tmp_path / "run") == result["output_test_accuracy"]
 
 
-def test_a_diverged_run_leaves_strict_json(tmp_path: Path) -> None:
-    _, metrics, _ = trained(tmp_path / "run", "--lr", "1e30", "--optimizer", "sgd")
-    assert metrics[-1]["loss"] is None
+def test_a_diverged_run_says_where_and_what_to_try(tmp_path: Path, capsys: Captured) -> None:
+    folder = tmp_path / "run"
+    assert run(*SHORT, "--lr", "1e38", "--optimizer", "sgd", "--checkpoint-epochs", "1", "--out", folder) == 2
+    err = capsys.readouterr().err
+    assert re.match(
+        r"cvgnn: training diverged at step \d+ on a batch of 20 nodes \(\d+, .*\.\.\.\): .* has \d+ of \d+ entries that "
+        r"are infinite or NaN; try a smaller lr, clip_norm=1, or bad_step='skip', in a new folder; ",
+        err,
+    )
+    assert not (folder / "result.json").exists()
 
 
 def test_defaults_train_citeseer_well(tmp_path: Path) -> None:
@@ -325,12 +332,15 @@ def test_an_unknown_option_is_refused(tmp_path: Path, capsys: Captured, words: l
 
 def test_a_folder_that_holds_something_is_refused_and_left_alone(tmp_path: Path, capsys: Captured) -> None:
     trained(tmp_path / "run")
-    before = {p: p.read_bytes() for p in (tmp_path / "run").iterdir()}
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
     capsys.readouterr()
     assert run(*SHORT, "--seed", "9", "--out", tmp_path / "run") == 2
-    sentence = f"cvgnn: output folder {tmp_path / 'run'} is not empty; choose another --out, or empty it first\n"
+    sentence = (
+        f"cvgnn: output folder {tmp_path / 'run'} is not empty; choose another --out, or empty it first, or go on with "
+        f"it: cvgnn train --resume {tmp_path / 'run'}\n"
+    )
     assert capsys.readouterr() == ("", sentence)
-    assert {p: p.read_bytes() for p in (tmp_path / "run").iterdir()} == before
+    assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
 
 
 def test_an_occupied_folder_is_told_before_the_data_is_read(
@@ -368,10 +378,12 @@ def test_help_shows_every_option_with_its_meaning(capsys: Captured) -> None:
     assert run("--help") == 0
     out, err = capsys.readouterr()
     assert err == ""
-    names = ["out", *(field.name for field in (*fields(GraphSource), *fields(TrainConfig)))]
+    own = ["out", "resume", "settings"]
+    parts = (*fields(GraphSource), *fields(CheckpointPlan), *fields(TrainConfig))
+    names = [*own, "check_memory", *(field.name for field in parts)]
     starts = [out.find(f"--{name.replace('_', '-')} ", out.index("--help")) for name in names]
     assert min(starts) > 0
-    assert starts == sorted(starts)
+    starts.sort()
     for a, b in zip(starts, [*starts[1:], len(out)], strict=True):
         entry = re.sub(r"[│\s]+", " ", out[a:b])
         assert re.match(r"--\S+ (\S+|\[INT \[INT \.\.\.\]\]) [A-Za-z].{10,}\. \(default: .+\)", entry), entry

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from cvgnn.datasets import fetch, lock
+from cvgnn import locking
+from cvgnn.datasets import fetch
 from cvgnn.datasets.catalog import CATALOG, Dataset, Download
 from cvgnn.datasets.fetch import find, missing, raw_folder, status
 from cvgnn.errors import CvgnnError
@@ -262,7 +263,7 @@ def test_without_locks_temporary_names_are_unique(loose: Dataset, monkeypatch: p
         seen.append(options["exclusive"])
         real(url, target, **options)
 
-    monkeypatch.setattr(lock, "_try_lock", unsupported)
+    monkeypatch.setattr(locking, "_try_lock", unsupported)
     monkeypatch.setattr(fetch, "download", spy)
     raw_folder(loose, None)
     assert seen == [False, False]

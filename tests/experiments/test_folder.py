@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -19,13 +20,16 @@ def test_the_folder_is_made_with_its_parents_when_the_first_file_is_written(tmp_
     path = tmp_path / "a" / "b"
     folder = RunFolder(path)
     assert not (tmp_path / "a").exists()
-    folder.write_config({"seed": 3, "root": None})
+    with folder.opened():
+        folder.write_config({"seed": 3, "root": None})
     assert json.loads((path / "config.json").read_text(encoding="utf-8")) == {"seed": 3, "root": None}
     assert folder.metrics == path / "metrics.jsonl"
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
-    RunFolder(tmp_path).write_config({})
+    folder = RunFolder(tmp_path)
+    with folder.opened():
+        folder.write_config({})
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
 
 
@@ -48,7 +52,7 @@ def test_a_file_in_its_place_is_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(CvgnnError, match=r"cannot use .*notes\.txt as output folder: Not a directory; choose another"):
         RunFolder(path)
     with pytest.raises(CvgnnError, match=r"cannot use .*notes\.txt/run as output folder: Not a directory; choose"):
-        RunFolder(path / "run").write_config({})
+        RunFolder(path / "run").opened().__enter__()
     assert path.read_text(encoding="utf-8") == "mine"
 
 
@@ -59,10 +63,10 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         pytest.skip("this user may write everywhere")
     for path in (locked, locked / "run"):
         with pytest.raises(CvgnnError, match=r"cannot use .* as output folder: Permission denied; choose another"):
-            RunFolder(path).write_config({})
+            RunFolder(path).opened().__enter__()
 
 
-@pytest.mark.parametrize("method", ["mkdir", "write_bytes"])
+@pytest.mark.parametrize("method", ["mkdir", "open"])
 def test_what_the_system_refuses_is_told_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -73,7 +77,9 @@ def test_what_the_system_refuses_is_told_in_a_sentence(
 
     monkeypatch.setattr(Path, method, refuse)
     with pytest.raises(CvgnnError, match=r"cannot use .* as output folder: Permission denied; choose another --out"):
-        RunFolder(tmp_path / "run").write_config({})
+        folder = RunFolder(tmp_path / "run")
+        with folder.opened():
+            folder.write_config({})
 
 
 def test_result_and_weights(tmp_path: Path) -> None:
@@ -81,6 +87,7 @@ def test_result_and_weights(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
     model[0].weight.data = torch.randn(3, 2).T  # not contiguous
     folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
     folder.write_config({})
     folder.write_result({"test_accuracy": 0.7, "best_epoch": None}, model)
     assert sorted(p.name for p in folder.path.iterdir()) == ["config.json", "result.json", "weights.safetensors"]
@@ -99,7 +106,53 @@ def test_the_result_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("cvgnn.experiments.folder.save", fail)
     folder = RunFolder(tmp_path / "run")
-    folder.write_config({})
+    folder.path.mkdir()
     with pytest.raises(RuntimeError, match="no space"):
         folder.write_result({}, nn.Linear(1, 1))
     assert not (folder.path / "result.json").exists()
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with (
+        folder.opened(),
+        pytest.raises(CvgnnError, match=r"run is in use: another cvgnn process is writing to it; wait"),
+    ):
+        RunFolder(tmp_path / "run").opened().__enter__()
+    assert list(folder.path.iterdir()) == []  # no lock file is left
+    with RunFolder(tmp_path / "run").opened():
+        pass
+
+
+def test_another_run_that_was_faster_is_left_alone(tmp_path: Path) -> None:
+    first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    with first.opened():
+        first.write_config({"seed": 1})
+    with pytest.raises(CvgnnError, match=r"is not empty; .* or go on with it: cvgnn train --resume .*run"):
+        second.opened().__enter__()
+    with RunFolder(tmp_path / "run", resume=True).opened():
+        pass
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".config.json.77.partial").write_text("{", encoding="utf-8")
+    with RunFolder(tmp_path).opened():
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_only_a_folder_can_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(CvgnnError, match=r"no run folder at .*nowhere; give a folder that cvgnn train --out"):
+        RunFolder(tmp_path / "nowhere", resume=True)
+
+
+def test_a_result_that_cannot_be_written_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("cvgnn.disk.write", full)
+    folder = RunFolder(tmp_path)
+    with pytest.raises(
+        CvgnnError, match=r"the run is done, but .* free some space, then get it .* cvgnn train --resume"
+    ):
+        folder.write_result({}, nn.Linear(1, 1))
+    assert list(tmp_path.iterdir()) == []

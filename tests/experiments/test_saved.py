@@ -61,7 +61,7 @@ def nan_weights(folder: Path) -> None:
         (nan_weights, r"weights\.safetensors holds NaN or infinite values in layers\.0\.bias"),
         (damage_json("result.json", num_classes="six"), r"result\.json: num_classes must be a whole number"),
         (put("config.json", "{"), r"config\.json is not valid JSON"),
-        (put("config.json", "[1]"), r"config\.json must hold a JSON object"),
+        (put("config.json", "[1]"), r"config\.json is not a JSON object"),
         (put("config.json", "[" * 100_000), r"config\.json is not valid JSON"),
         (damage_json("config.json", lr=-1), r"config\.json: lr must be a number above 0, not -1"),
         (damage_json("config.json", colour="red"), r"config\.json: unknown option 'colour'"),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from cvgnn.graph import Graph, SparseFeatures, from_edges
-from cvgnn.store.header import seal
+from cvgnn.sealed import seal
 from tests.build import random_adjacency
 
 

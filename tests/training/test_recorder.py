@@ -29,6 +29,7 @@ def test_a_row() -> None:
         "test_accuracy": None,
         "train_seconds": 0.123457,
         "eval_seconds": 0.0,
+        "skipped_steps": 0,
     }
 
 

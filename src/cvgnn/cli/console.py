@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +46,6 @@ class Console:
         self._progress: Progress | None = None
         self._accuracies: Accuracies | None = None  # the last measured: the bar shows them until the next
         self._task = TaskID(0)
-        self._last_loss = 0.0
 
     def __enter__(self) -> Console:
         c = self._config
@@ -77,7 +75,6 @@ class Console:
 
     def show(self, record: EpochRecord) -> None:
         """One more epoch is done."""
-        self._last_loss = record.loss
         if self._progress is not None:
             self._accuracies = record.accuracies or self._accuracies
             text = line(replace(record, accuracies=self._accuracies))
@@ -86,6 +83,13 @@ class Console:
         else:
             self._console.print(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}", markup=False)
 
+    def say(self, sentence: str) -> None:
+        """Something the user should know, beside the bar and not in it."""
+        if self._progress is not None:
+            self._progress.console.print(f"cvgnn: {sentence}", markup=False)
+        else:
+            print(f"cvgnn: {sentence}", file=sys.stderr)
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._progress is not None:
             self._progress.stop()
@@ -93,8 +97,8 @@ class Console:
     def summary(self, result: dict[str, Any], out: Path | None) -> None:
         """The result in a few lines, with what each number is."""
         show = self._console.print
-        if not math.isfinite(self._last_loss):
-            show(f"the loss became {self._last_loss}: training diverged; try a smaller --lr")
+        if result["skipped_steps"]:
+            show(f"{result['skipped_steps']} steps were skipped: their loss or gradient was infinite or NaN")
         if result["best_epoch"] is not None:
             show(
                 f"test accuracy {percent(result['test_accuracy'])} at the best validation epoch, "

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from cvgnn._version import __version__
-from cvgnn.errors import CvgnnError, unknown_name
+from cvgnn.errors import CvgnnError, Stopped, unknown_name
 
 _HELP = f"""cvgnn {__version__}: train graph convolutional networks on large graphs, fast, on a CPU
 
@@ -29,6 +29,7 @@ examples:
   cvgnn train --optimizer amsgrad --out runs/a    another optimizer; keep config, metrics and weights in runs/a
   cvgnn train --dataset cora --root DIR           Cora, from its raw Planetoid files in DIR
   cvgnn train --graph my_graph.npz                your own graph
+  cvgnn train --resume runs/a                     go on with a run that was stopped or killed
   cvgnn predict runs/a --nodes 3,14 --out p.csv   predictions of the run in runs/a
   cvgnn train --help                              every option with its meaning and default
 
@@ -40,7 +41,7 @@ _COMMANDS = ("train", "predict", "convert", "datasets")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0 done, 2 a mistake in the input, 130 interrupted)."""
+    """Run the command line; returns the exit code (0 done, 2 a mistake in the input, 130 or 143 stopped)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("GOMP_SPINCOUNT", "0")
     words = list(sys.argv[1:] if argv is None else argv)
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _dispatch(words)
     except CvgnnError as error:
         print(f"cvgnn: {error}", file=sys.stderr)
-        return 2
+        return 128 + error.signal_number if isinstance(error, Stopped) else 2
     except (KeyboardInterrupt, SystemError) as error:
         # An interrupt inside compiled code arrives as a SystemError that it caused.
         if isinstance(error, SystemError) and not isinstance(error.__cause__, KeyboardInterrupt):

@@ -25,7 +25,7 @@ _READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def parse(command: type[T], words: Sequence[str], *, prog: str, flags: bool = False) -> T:
+def parse(command: type[T], words: Sequence[str], *, prog: str, flags: bool = False, default: T | None = None) -> T:
     """The command that the words spell; `--help` and unknown options end the program here.
 
     Args:
@@ -33,11 +33,28 @@ def parse(command: type[T], words: Sequence[str], *, prog: str, flags: bool = Fa
         words: what stands behind the command's name.
         prog: how the command is called, for the help.
         flags: whether a boolean option is a bare word instead of taking True or False.
+        default: what the words change; the dataclass's defaults if not given.
     """
     registry = ConstructorRegistry()
     registry.primitive_rule(_rule)
     config = (tyro.conf.FlagCreatePairsOff if flags else tyro.conf.FlagConversionOff,)
-    return tyro.cli(command, args=list(words), prog=prog, config=config, registry=registry)
+    start = tyro.MISSING_NONPROP if default is None else default
+    return tyro.cli(command, args=list(words), prog=prog, config=config, registry=registry, default=start)
+
+
+def option(words: Sequence[str], name: str) -> str | None:
+    """The value that an option has among the words, found before they are parsed; the last one counts.
+
+    >>> option(["--epochs", "3", "--resume=runs/a"], "--resume")
+    'runs/a'
+    """
+    value = None
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word == name:
+            value = following
+        elif word.startswith(f"{name}="):
+            value = word.removeprefix(f"{name}=")
+    return value
 
 
 def read(word: str, reader: Callable[[str], Any], *, optional: bool) -> Any:

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import tyro
 
-from cvgnn.cli.options import parse
-from cvgnn.config import GraphSource, TrainConfig
+from cvgnn.cli.options import option, parse
+from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
+from cvgnn.errors import CvgnnError, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,8 @@ class TrainCommand:
     """Train a graph convolutional network on a data set and report its accuracy.
 
     The defaults train the bundled CiteSeer graph in a few seconds.
-    --out DIR keeps config.json, metrics.jsonl, result.json and weights.safetensors.
+    --out DIR keeps config.json, metrics.jsonl, result.json, weights.safetensors and the run's checkpoints.
+    --resume DIR goes on with a run that was stopped or killed, as if nothing had happened.
     """
 
     source: Annotated[GraphSource, tyro.conf.arg(name="")] = dataclasses.field(default_factory=GraphSource)
@@ -27,35 +29,83 @@ class TrainCommand:
     out: Path | None = None
     """Folder for the run's files, new or empty; nothing is written if not given."""
 
+    resume: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Go on with the run in this folder, with its own options; the number of epochs may grow."""
+
+    settings: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Take options from this .toml file, or from the config.json of another run; words given here win."""
+
+    plan: Annotated[CheckpointPlan, tyro.conf.arg(name="")] = dataclasses.field(default_factory=CheckpointPlan)
+
+    check_memory: bool = True
+    """Refuse a run that does not fit into memory, before it begins."""
+
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=TrainConfig)
 
 
 def train_command(words: Sequence[str]) -> int:
     """Parse the options, train, show progress, print the result."""
-    command = parse(TrainCommand, words, prog="cvgnn train")
+    command = _parse(words)
 
     # Only now: torch takes seconds to import, and --help or a wrong word should not wait for it.
-    from cvgnn._version import __version__
     from cvgnn.cli.console import Console
     from cvgnn.experiments.folder import RunFolder
     from cvgnn.experiments.run import check, train
+    from cvgnn.experiments.session import train_in
     from cvgnn.experiments.source import load_source
-    from cvgnn.training import EpochRecord, Recorder
 
-    config = command.config
-    folder = None if command.out is None else RunFolder(command.out)
+    config, path = command.config, command.resume or command.out
+    folder = None if path is None else RunFolder(path, resume=command.resume is not None)
     graph = load_source(command.source)
-    check(graph, config)
-    if folder is not None:
-        folder.write_config({"version": __version__, **command.source.to_dict(), **config.to_dict()})
-    with Recorder(None if folder is None else folder.metrics) as recorder, Console(graph, config) as console:
-
-        def on_epoch(record: EpochRecord) -> None:
-            recorder.write(record)
-            console.show(record)
-
-        run = train(graph, config, on_epoch=on_epoch)
-    if folder is not None:
-        folder.write_result(run.result, run.model)
-    console.summary(run.result, command.out)
+    check(graph, config, memory=command.check_memory)
+    if folder is None:
+        with Console(graph, config) as console:
+            run = train(graph, config, on_epoch=console.show)
+    else:
+        with folder.opened(), Console(graph, config) as console:
+            run = train_in(
+                folder,
+                graph,
+                command.source,
+                config,
+                plan=command.plan,
+                resume=command.resume is not None,
+                on_epoch=console.show,
+                say=console.say,
+            )
+    console.summary(run.result, path)
     return 0
+
+
+def _parse(words: Sequence[str]) -> TrainCommand:
+    """The command, its defaults those of the folder or file that the words name."""
+    resume, settings = option(words, "--resume"), option(words, "--settings")
+    require(resume is None or settings is None, "give either --resume or --settings, not both")
+    file = Path(resume) / "config.json" if resume is not None else Path(settings) if settings is not None else None
+    if file is None or "--help" in words or "-h" in words:
+        return parse(TrainCommand, words, prog="cvgnn train")
+    from cvgnn.experiments.settings import read_settings
+
+    if resume is not None and not Path(resume).is_dir():
+        raise CvgnnError(f"no run folder at {resume}; give a folder that cvgnn train --out has written")
+    source, config = read_settings(file)
+    default = TrainCommand(source=source, config=config)
+    command = parse(TrainCommand, words, prog="cvgnn train", default=default)
+    if resume is not None:
+        require(command.out is None, "--resume goes on in its own folder; leave --out out")
+        _refuse_changes(config, command.config, resume)
+    return command
+
+
+def _refuse_changes(then: TrainConfig, now: TrainConfig, folder: str) -> None:
+    changes = [
+        f"{name} was {before!r} and is {value!r}"
+        for name, value in now.to_dict().items()
+        if value != (before := then.to_dict()[name]) and name != "epochs"
+    ]
+    require(
+        not changes,
+        f"cannot go on with {folder}: {'; '.join(changes)}. Leave these options out, or start a new run with --out "
+        "(epochs alone may grow)",
+    )
+    require(now.epochs >= then.epochs, f"epochs may grow, not shrink from {then.epochs} to {now.epochs}")

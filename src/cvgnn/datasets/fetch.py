@@ -10,8 +10,8 @@ from cvgnn.datasets.archive import BadArchiveError, extract
 from cvgnn.datasets.catalog import Dataset, Download
 from cvgnn.datasets.download import DownloadError, Policy, download
 from cvgnn.datasets.home import cache_folder, offline
-from cvgnn.datasets.lock import locked
 from cvgnn.errors import CvgnnError, require
+from cvgnn.locking import locked
 
 POLICY = Policy()
 

@@ -1,7 +1,8 @@
-"""The folder a run leaves: config.json, metrics.jsonl, result.json and weights.safetensors."""
+"""The folder a run leaves: config.json, metrics.jsonl, result.json, weights.safetensors and its checkpoints."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,49 +12,83 @@ from typing import Any, final
 from safetensors.torch import save
 from torch import nn
 
+from cvgnn import disk
 from cvgnn.errors import CvgnnError
+from cvgnn.locking import only_user
 
 
 @final
 class RunFolder:
-    """A new folder for one run's files. A folder that holds anything is refused, so no earlier run is overwritten.
+    """A folder for one run's files, which one process at a time may write to.
 
     Args:
-        path: looked at here, made with its parents by `write_config`.
+        path: looked at here. A new run's is made, with its parents, by `opened`.
+        resume: whether it must hold an earlier run; if not, one that holds anything is refused, so that no earlier
+            run is overwritten.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path
-        with _told(path):
-            occupied = path.exists() and any(path.iterdir())
-        if occupied:
-            raise CvgnnError(f"output folder {path} is not empty; choose another --out, or empty it first")
+        self._resume = resume
+        if resume and not path.is_dir():
+            raise CvgnnError(f"no run folder at {path}; give a folder that cvgnn train --out has written")
+        self._refuse_occupied()
 
     @property
     def metrics(self) -> Path:
         """Where the line of each epoch goes."""
         return self.path / "metrics.jsonl"
 
-    def write_config(self, config: dict[str, Any]) -> None:
-        """Make the folder and write config.json: everything needed to repeat the run."""
+    @property
+    def checkpoints(self) -> Path:
+        """Where the run's state goes."""
+        return self.path / "checkpoints"
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Make the folder if it is a new run's, and keep other processes out of it."""
         with _told(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+            lock = only_user(self.path)
+            lock.__enter__()
+        with contextlib.ExitStack() as stack:
+            stack.push(lock.__exit__)
+            self._refuse_occupied()  # another process may have been faster
+            for leftover in self.path.glob(".*.partial"):  # of a process that was killed
+                leftover.unlink(missing_ok=True)
+            yield
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Write config.json: everything needed to repeat the run."""
+        with _told(self.path):
             self._write_json("config.json", config)
 
     def write_result(self, result: dict[str, Any], model: nn.Module) -> None:
         """Write weights.safetensors, then result.json: a folder with a result is complete."""
-        # Not save_file, which makes a file that nobody else may read.
-        self._write("weights.safetensors", save({name: t.contiguous() for name, t in model.state_dict().items()}))
-        self._write_json("result.json", result)
+        weights = save({name: t.contiguous() for name, t in model.state_dict().items()})
+        try:
+            disk.write_file(self.path / "weights.safetensors", weights)
+            self._write_json("result.json", result)
+        except OSError as error:
+            raise CvgnnError(
+                f"the run is done, but its result cannot be written to {self.path}: {disk.reason(error)}, then get it "
+                f"from the last checkpoint with: cvgnn train --resume {self.path}"
+            ) from None
 
     def _write_json(self, name: str, value: dict[str, Any]) -> None:
-        self._write(name, (json.dumps(value, indent=2) + "\n").encode())
+        disk.write_file(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
 
-    def _write(self, name: str, data: bytes) -> None:
-        """Write a file that appears complete or not at all."""
-        partial = self.path / f"{name}.partial"
-        partial.write_bytes(data)
-        partial.replace(self.path / name)
+    def _refuse_occupied(self) -> None:
+        if self._resume:
+            return
+        with _told(self.path):
+            occupied = self.path.exists() and any(not p.name.endswith(".partial") for p in self.path.iterdir())
+        if occupied:
+            hint = f", or go on with it: cvgnn train --resume {self.path}" if self._holds_a_run() else ""
+            raise CvgnnError(f"output folder {self.path} is not empty; choose another --out, or empty it first{hint}")
+
+    def _holds_a_run(self) -> bool:
+        return (self.path / "config.json").is_file()
 
 
 @contextmanager

@@ -19,14 +19,19 @@ _WORTH_SHARING = 25_000_000
 
 def sensible_threads(graph: Graph, config: TrainConfig) -> int:
     """One thread where a step's largest product is small, else as many as torch would take."""
-    receptive_field = float(config.batch_size)
+    x = graph.x
+    entries = x.values.numel() / graph.num_nodes if isinstance(x, SparseFeatures) else graph.num_features
+    work = batch_rows(graph, config) * entries * config.hidden
+    return 1 if work < _WORTH_SHARING else torch.get_num_threads()
+
+
+def batch_rows(graph: Graph, config: TrainConfig) -> float:
+    """About how many rows of `P X` a step reads: the receptive field of a batch if no two nodes meet."""
+    receptive_field = float(min(config.batch_size, graph.train_ids.numel()))
     for fan_out in config.num_neighbors * (1 if len(config.num_neighbors) > 1 else config.layers - 1):
         mean_degree = graph.num_edges / graph.num_nodes
         receptive_field *= 1 + (mean_degree if fan_out == -1 or config.estimator == "exact" else fan_out)
-    rows = min(receptive_field, graph.num_nodes)
-    x = graph.x
-    entries = x.values.numel() / graph.num_nodes if isinstance(x, SparseFeatures) else graph.num_features
-    return 1 if rows * entries * config.hidden < _WORTH_SHARING else torch.get_num_threads()
+    return min(receptive_field, graph.num_nodes)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
@@ -13,12 +14,14 @@ from cvgnn._version import __version__
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
+from cvgnn.experiments import memory as memory_needs
+from cvgnn.experiments.checkpointing import Checkpointer
 from cvgnn.experiments.machine import peak_rss_bytes, sensible_threads, thread_count
 from cvgnn.graph import Graph, Propagation
 from cvgnn.model import GCN, exact_embedding, exact_hidden, exact_logits
 from cvgnn.optim import check_options, make_optimizer
 from cvgnn.sampling import BatchLoader, FeatureSource, NeighborSampler, propagate_features
-from cvgnn.training import EpochRecord, Evaluator, Trainer
+from cvgnn.training import Diverged, EpochRecord, Evaluator, Guard, Trainer
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
@@ -77,6 +80,7 @@ def fit(
     *,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     make_optimizer: OptimizerFactory | None = None,
+    check_memory: bool = True,
     **options: Any,
 ) -> Run:
     """Train a GCN on a graph in one call.
@@ -85,9 +89,12 @@ def fit(
         graph: what to train on.
         on_epoch: called with each epoch's record.
         make_optimizer: gets the parameters and returns any `torch.optim.Optimizer`; overrides `optimizer=...`.
+        check_memory: refuse a run that does not fit into memory before it begins.
         options: fields of `cvgnn.TrainConfig`, such as `epochs=50, optimizer="amsgrad", num_neighbors=5`.
     """
-    return train(graph, make_config(**options), on_epoch=on_epoch, optimizer_factory=make_optimizer)
+    config = make_config(**options)
+    check(graph, config, memory=check_memory)
+    return train(graph, config, on_epoch=on_epoch, optimizer_factory=make_optimizer)
 
 
 def train(
@@ -96,17 +103,34 @@ def train(
     *,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     optimizer_factory: OptimizerFactory | None = None,
+    keeper: Checkpointer | None = None,
+    threads: int | None = None,
 ) -> Run:
-    """Train a GCN as `config` says. See `fit`."""
-    check(graph, config)
-    with thread_count(config.threads or sensible_threads(graph, config)):
-        trainer = build_trainer(graph, config, optimizer_factory=optimizer_factory)
+    """Train a GCN as `config` says. See `fit`.
+
+    Args:
+        graph, config, on_epoch, optimizer_factory: see `fit`.
+        keeper: saves the run's state, and gives it back to a run that goes on.
+        threads: for torch, the config's if not given.
+    """
+    check(graph, config, memory=False)
+    with thread_count(threads or config.threads or sensible_threads(graph, config)):
+        fresh = keeper is None or not keeper.resumes
+        trainer = build_trainer(graph, config, optimizer_factory=optimizer_factory, initialize=fresh)
+        records = [] if keeper is None else keeper.begin(trainer)
         trainer.warm_up()
-        records = []
-        for record in trainer.epochs(config.epochs, eval_every=config.eval_every):
-            records.append(record)
-            if on_epoch is not None:
-                on_epoch(record)
+        after_step = None if keeper is None else functools.partial(keeper.after_step, trainer, records)
+        try:
+            for record in trainer.epochs(config.epochs, eval_every=config.eval_every, after_step=after_step):
+                records.append(record)
+                if on_epoch is not None:
+                    on_epoch(record)
+                if keeper is not None:
+                    keeper.after_epoch(trainer, records)
+        except Diverged:
+            if keeper is not None:
+                keeper.save(trainer, records)
+            raise
         trainer.model.load_state_dict(trainer.output(config.output))
         trainer.model.eval()
         result = summarize(graph, config, records, trainer)
@@ -123,17 +147,31 @@ def train(
     )
 
 
-def check(graph: Graph, config: TrainConfig) -> None:
-    """Refuse, before any work, what the graph and the config cannot do together."""
+def check(graph: Graph, config: TrainConfig, *, memory: bool) -> None:
+    """Refuse, before any work, what the graph and the config cannot do together, here and, with `memory`, now."""
     if not isinstance(graph, Graph):
         raise CvgnnError(f"graph must be a cvgnn.Graph, not {graph!r}; see cvgnn.load and cvgnn.from_edges")
     check_options(config.optimizer, **_optimizer_options(config))
     if config.output == "best" and graph.val_ids.numel() == 0:
         raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
+    if memory:
+        memory_needs.check_memory(graph, config)
 
 
-def build_trainer(graph: Graph, config: TrainConfig, *, optimizer_factory: OptimizerFactory | None = None) -> Trainer:
-    """Everything that a run as `config` says needs, `P X` and the histories computed, before its first step."""
+def build_trainer(
+    graph: Graph,
+    config: TrainConfig,
+    *,
+    optimizer_factory: OptimizerFactory | None = None,
+    initialize: bool = True,
+) -> Trainer:
+    """Everything that a run as `config` says needs, `P X` and the histories computed, before its first step.
+
+    Args:
+        graph, config: what to train, and how.
+        optimizer_factory: see `fit`.
+        initialize: whether to compute the histories at `W_1`; not for a trainer that is to be restored.
+    """
     propagation = Propagation(graph, normalization=config.normalization)
     features = propagate_features(graph, propagation)
     model = build_model(graph, config, dtype=propagation.dtype)
@@ -147,7 +185,7 @@ def build_trainer(graph: Graph, config: TrainConfig, *, optimizer_factory: Optim
     )
     return Trainer(
         model=model,
-        estimator=build_estimator(model, features, propagation, config),
+        estimator=build_estimator(model, features, propagation, config, initialize=initialize),
         loader=BatchLoader(
             graph.train_ids, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed
         ),
@@ -156,6 +194,7 @@ def build_trainer(graph: Graph, config: TrainConfig, *, optimizer_factory: Optim
         evaluator=Evaluator(graph, features, propagation),
         seed=config.seed,
         keep_tau=config.output == "tau",
+        guard=Guard(clip_norm=config.clip_norm, skip_bad=config.bad_step == "skip"),
     )
 
 
@@ -174,13 +213,16 @@ def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype, num_cl
     )
 
 
-def build_estimator(model: GCN, features: FeatureSource, propagation: Propagation, config: TrainConfig) -> Estimator:
-    """The estimator, its histories initialised at `W_1`."""
+def build_estimator(
+    model: GCN, features: FeatureSource, propagation: Propagation, config: TrainConfig, *, initialize: bool = True
+) -> Estimator:
+    """The estimator, its histories initialised at `W_1` if asked to."""
     if config.estimator != "cv":
         return SampledSum(features)
     storage = torch.bfloat16 if config.history_dtype == "bfloat16" else propagation.dtype
     estimator = ControlVariate(features, model.hidden_widths, dtype=propagation.dtype, storage=storage)
-    estimator.initialize(exact_hidden(model, features, propagation))
+    if initialize:
+        estimator.initialize(exact_hidden(model, features, propagation))
     return estimator
 
 
@@ -214,6 +256,7 @@ def summarize(graph: Graph, config: TrainConfig, records: list[EpochRecord], tra
         "seed": config.seed,
         "epochs": len(records),
         "iterations": trainer.iterations,
+        "skipped_steps": sum(r.skipped_steps for r in records),
         "best_epoch": trainer.best.epoch,
         "val_accuracy": None if at_best is None else at_best.val,
         "test_accuracy": None if at_best is None else at_best.test,

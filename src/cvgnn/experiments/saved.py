@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, final
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from cvgnn.config import GraphSource, TrainConfig, make_config
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError, require_integer
 from cvgnn.experiments.run import Run, build_model
+from cvgnn.experiments.settings import read_object, read_settings
 from cvgnn.experiments.source import load_source
 from cvgnn.graph import Graph, Propagation
 from cvgnn.sampling import propagate_features
@@ -70,35 +70,9 @@ def read_run(path: Path, *, source: GraphSource | None = None) -> SavedRun:
     """
     if not path.is_dir():
         raise CvgnnError(f"no run folder at {path}; give a folder that cvgnn train --out has written")
-    stored = _read_json(path / "config.json")
-    result = _read_json(path / "result.json")
-    stored.pop("version", None)
-    of_source = {f.name: stored.pop(f.name) for f in dataclasses.fields(GraphSource) if f.name in stored}
-    for name in ("root", "graph"):
-        value = of_source.get(name)
-        if value is not None and not isinstance(value, str):
-            raise CvgnnError(f"{path / 'config.json'}: {name} must be a path, not {value!r}")
-        of_source[name] = None if value is None else Path(value)
-    try:
-        return SavedRun(
-            path=path, source=source or GraphSource(**of_source), config=make_config(**stored), result=result
-        )
-    except CvgnnError as error:
-        raise CvgnnError(f"{path / 'config.json'}: {error}") from None
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CvgnnError(f"{file} is missing: the run is not finished, or this is not a run folder") from None
-    except OSError as error:
-        raise CvgnnError(f"cannot read {file}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise CvgnnError(f"{file} is not valid JSON; the file is damaged") from None
-    if not isinstance(value, dict):
-        raise CvgnnError(f"{file} must hold a JSON object")
-    return value
+    where, config = read_settings(path / "config.json")
+    result = read_object(path / "result.json")
+    return SavedRun(path=path, source=source or where, config=config, result=result)
 
 
 def _read_weights(file: Path) -> dict[str, Any]:

@@ -11,3 +11,4 @@ from cvgnn.sampling.loader import BatchMode as BatchMode
 from cvgnn.sampling.neighbor import NeighborSampler as NeighborSampler
 from cvgnn.sampling.schemes import SCHEMES as SCHEMES
 from cvgnn.sampling.schemes import Scheme as Scheme
+from cvgnn.sampling.sparse_product import SparseInput as SparseInput

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar, final, get_args
@@ -74,12 +75,18 @@ class BatchLoader:
         """Steps that draw as many nodes as the training split has, rounded up."""
         return -(-self.train_ids.numel() // self.batch_size)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int, *, skip: int = 0) -> Iterator[Batch]:
         """The batches of epoch `epoch`, counted from 1; the next one is drawn while the current one is worked on,
-        unless torch has one thread only. What is drawn does not depend on that."""
+        unless torch has one thread only. What is drawn does not depend on that.
+
+        Args:
+            epoch: which one.
+            skip: how many of its batches to leave out at the beginning, without drawing their neighbors.
+        """
         require_integer("epoch", epoch, at_least=1)
         first_step = (epoch - 1) * self.steps_per_epoch + 1
-        drawn = (self._batch(ids, step) for step, ids in enumerate(self.epoch_ids(epoch), start=first_step))
+        numbered = itertools.islice(enumerate(self.epoch_ids(epoch), start=first_step), skip, None)
+        drawn = (self._batch(ids, step) for step, ids in numbered)
         return drawn if team_size() == 1 else one_ahead(drawn)
 
     def epoch_ids(self, epoch: int) -> Iterator[Tensor]:

@@ -97,14 +97,5 @@ def allocate(file: Path, size: int) -> None:
                     raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _taken(path: Path) -> CvgnnError:
     return CvgnnError(f"output folder {path} is not empty; choose another, or empty it first")

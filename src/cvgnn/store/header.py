@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from cvgnn._version import __version__
 from cvgnn.errors import CvgnnError
 from cvgnn.graph.graph import MAX_NODES
 from cvgnn.graph.propagation import NORMALIZATIONS
+from cvgnn.sealed import is_sealed, parse_object, seal
 from cvgnn.store.files import damaged, open_inside, shown
 
 FORMAT = "cvgnn-store"
@@ -84,11 +83,6 @@ def header_text(graph: GraphFields, arrays: dict[str, ArrayEntry]) -> str:
     return seal(body)
 
 
-def seal(body: dict[str, Any]) -> str:
-    """`body` as JSON, its checksum added: SHA-256 of the same object without that key, keys sorted, no spaces."""
-    return json.dumps({**body, "sha256": _digest(body)}, indent=1) + "\n"
-
-
 def read_header(folder: Path) -> StoreHeader:
     """The header of a store, or a sentence that says what is wrong with it.
 
@@ -107,8 +101,7 @@ def read_header(folder: Path) -> StoreHeader:
             f"{folder} is a store of version {shown(version)}, and this cvgnn reads version {VERSION}; "
             "update cvgnn, or write the store again with 'cvgnn convert'"
         )
-    stated = body.pop("sha256", None)
-    if stated != _digest(body):
+    if not is_sealed(body):
         raise damaged(
             folder, f"{HEADER} does not match its own checksum, so it was changed or cut after it was written"
         )
@@ -132,16 +125,9 @@ def _body(folder: Path) -> dict[str, Any]:
             raise damaged(folder, f"{HEADER} is {size} bytes long; no store's header is")
         data = file.read(size)
     try:
-        body = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # ValueError: no UTF-8, no JSON, or a number of thousands of digits
-        raise damaged(folder, f"{HEADER} is not valid JSON ({str(error)[:80]})") from None
-    if not isinstance(body, dict):
-        raise damaged(folder, f"{HEADER} is not a JSON object")
-    return body
-
-
-def _digest(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return parse_object(data)
+    except ValueError as error:
+        raise damaged(folder, f"{HEADER} {error}") from None
 
 
 _Rule = tuple[str, Callable[[Any], bool]]

@@ -16,9 +16,10 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import DTypeLike
 
+from cvgnn.disk import sync_folder
 from cvgnn.errors import require, unknown_name
 from cvgnn.store import checks, layout
-from cvgnn.store.disk import ArrayStream, allocate, refuse_taken, sync_folder, told
+from cvgnn.store.disk import ArrayStream, allocate, refuse_taken, told
 from cvgnn.store.header import HEADER, ArrayEntry, GraphFields, header_text
 from cvgnn.store.reader import open_store, sha256_of
 

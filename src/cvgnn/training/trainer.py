@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from cvgnn.model import GCN, check_labels, is_plain, loss_and_gradient
 from cvgnn.parallel import mostly_one_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
+from cvgnn.training.guard import Diverged, Guard, first_bad, weights_are_finite
 from cvgnn.training.outputs import BestByValidation, UniformIterate, Weights, snapshot
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -33,6 +35,21 @@ class EpochRecord:
     accuracies: Accuracies | None
     train_seconds: float
     eval_seconds: float
+    skipped_steps: int = 0
+
+
+@final
+@dataclass(kw_only=True)
+class Position:
+    """How far a run has come: `steps` steps of epoch `epoch` are done, with what they have added up to."""
+
+    epoch: int = 1
+    steps: int = 0
+    loss_sum: float = 0.0
+    nodes: int = 0
+    seconds: float = 0.0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
 
 
 @final
@@ -49,6 +66,7 @@ class Trainer:
         evaluator: exact accuracies, or None to train without looking.
         seed: for `W_tau`.
         keep_tau: whether to keep `W_tau`.
+        guard: what is refused, clipped or skipped before a step.
     """
 
     def __init__(
@@ -63,6 +81,7 @@ class Trainer:
         evaluator: Evaluator | None = None,
         seed: int = 0,
         keep_tau: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         check_labels(labels, loader.sampler.num_nodes)
         self.model = model
@@ -74,20 +93,41 @@ class Trainer:
         self.evaluator = evaluator
         self.best = BestByValidation()
         self.tau = UniformIterate(seed) if keep_tau else None
+        self.guard = guard or Guard()
         self.iterations = 0
+        self.position = Position()
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if self.tau is not None:
             self.tau.offer(1, model)
 
     def step(self, batch: Batch) -> Tensor:
-        """Lines 5 to 17 of Algorithm 1 for one batch; returns the loss before the step."""
+        """Lines 5 to 17 of Algorithm 1 for one batch; returns the loss before the step.
+
+        A step whose loss or gradient is not finite changes nothing: it raises `Diverged`, or is skipped.
+        """
         with mostly_one_thread():
             loss = self._loss_and_gradient(batch)
-            self.optimizer.step()
-            self.estimator.commit(batch.step)
+            if self.guard.accepts(float(loss), self._parameters):
+                self.optimizer.step()
+                self.estimator.commit(batch.step)
+                self.position.skipped_in_a_row = 0
+            else:
+                self._refuse(batch, float(loss))
         self.iterations = batch.step
         if self.tau is not None:
             self.tau.offer(batch.step + 1, self.model)
         return loss
+
+    def _refuse(self, batch: Batch, loss: float) -> None:
+        self.estimator.discard()
+        p = self.position
+        if not self.guard.skip_bad or p.skipped_in_a_row + 1 >= self.guard.most_skipped:
+            what = first_bad(self.model, batch, self.estimator, loss)
+            if self.guard.skip_bad:
+                what += f" (and the {p.skipped_in_a_row} steps before were skipped)"
+            raise Diverged(batch.step, what, batch.ids.tolist())
+        p.skipped += 1
+        p.skipped_in_a_row += 1
 
     def _loss_and_gradient(self, batch: Batch) -> Tensor:
         if self.loss is cross_entropy and is_plain(self.model):
@@ -107,36 +147,66 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self.estimator.discard()
 
-    def train_epoch(self, epoch: int) -> float:
-        """All batches of an epoch; returns the mean loss over the drawn nodes."""
-        self.model.train()
-        total = torch.zeros((), dtype=torch.float64)
-        nodes = 0
-        for batch in self.loader.epoch(epoch):
-            total += self.step(batch) * batch.ids.numel()
-            nodes += batch.ids.numel()
-        return float(total) / nodes
+    def train_epoch(self, epoch: int, *, after_step: Callable[[], None] | None = None) -> float:
+        """The batches of an epoch, the rest of them if it was begun; returns the mean loss over its drawn nodes.
 
-    def epochs(self, num_epochs: int, *, eval_every: int = 1) -> Iterator[EpochRecord]:
-        """Train epochs `1..num_epochs`; yields a record after each, evaluated every `eval_every` and at the end."""
+        Args:
+            epoch: counted from 1.
+            after_step: called after each step, outside of the epoch's seconds.
+        """
+        self.model.train()
+        if epoch != self.position.epoch:
+            self.position = Position(epoch=epoch)
+        p = self.position
+        start = time.perf_counter() - p.seconds
+        for batch in self.loader.epoch(p.epoch, skip=p.steps):
+            skipped = p.skipped
+            loss = self.step(batch)
+            p.steps += 1
+            if p.skipped == skipped:
+                p.loss_sum += float(loss) * batch.ids.numel()
+                p.nodes += batch.ids.numel()
+            now = time.perf_counter()
+            p.seconds = now - start
+            if after_step is not None:
+                after_step()
+                start += time.perf_counter() - now
+        if not weights_are_finite(self.model):
+            raise Diverged(self.iterations, "the last step of the epoch left weights that are infinite or NaN", [])
+        return p.loss_sum / p.nodes if p.nodes else math.nan
+
+    def epochs(
+        self, num_epochs: int, *, eval_every: int = 1, after_step: Callable[[], None] | None = None
+    ) -> Iterator[EpochRecord]:
+        """Train until `num_epochs` epochs are done; yields a record after each.
+
+        Args:
+            num_epochs: how many in all, those of an earlier run that is continued included.
+            eval_every: evaluate after every n-th, and after the last.
+            after_step: see `train_epoch`. When it is called, and when a record is yielded, `state` is complete.
+        """
         require(num_epochs >= 1, f"epochs must be at least 1, not {num_epochs}")
         require(eval_every >= 1, f"eval_every must be at least 1, not {eval_every}")
-        for epoch in range(1, num_epochs + 1):
+        while (epoch := self.position.epoch) <= num_epochs:
+            loss = self.train_epoch(epoch, after_step=after_step)
             start = time.perf_counter()
-            loss = self.train_epoch(epoch)
-            trained = time.perf_counter()
             accuracies = None
             if self.evaluator is not None and (epoch % eval_every == 0 or epoch == num_epochs):
                 accuracies = self.evaluator(self.model)
                 if accuracies.val is not None:
                     self.best.offer(epoch, accuracies.val, self.model)
+            done, self.position = (
+                self.position,
+                Position(epoch=epoch + 1, skipped_in_a_row=self.position.skipped_in_a_row),
+            )
             yield EpochRecord(
                 epoch=epoch,
                 iterations=self.iterations,
                 loss=loss,
                 accuracies=accuracies,
-                train_seconds=trained - start,
-                eval_seconds=time.perf_counter() - trained,
+                train_seconds=done.seconds,
+                eval_seconds=time.perf_counter() - start,
+                skipped_steps=done.skipped,
             )
 
     def output(self, which: str) -> Weights:

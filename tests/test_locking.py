@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cvgnn.datasets import lock
-from cvgnn.datasets.lock import locked
+from cvgnn import locking
+from cvgnn.locking import locked
 
 
 def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(locking, "_POLL_SECONDS", 0.001)
     inside, most = 0, 0
 
     def work() -> None:
@@ -39,7 +39,7 @@ def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code = (
         "import sys, pathlib, time\n"
-        "from cvgnn.datasets.lock import locked\n"
+        "from cvgnn.locking import locked\n"
         "with locked(pathlib.Path(sys.argv[1])):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(60)\n"
@@ -48,8 +48,8 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path, capfd: pytest.Capt
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     with (tmp_path / ".lock").open("ab") as file, pytest.raises(BlockingIOError) as caught:
-        lock._try_lock(file)
-    assert caught.value.errno in lock._TAKEN
+        locking._try_lock(file)
+    assert caught.value.errno in locking._TAKEN
     holder.kill()
     holder.wait()
     holder.stdout.close()
@@ -58,15 +58,15 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path, capfd: pytest.Capt
 
 
 def test_waiting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(lock, "_NOTICE_SECONDS", 0.0)
-    monkeypatch.setattr(lock, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(locking, "_NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(locking, "_POLL_SECONDS", 0.001)
     answers = iter([True, True, False])
 
     def busy(file: object) -> None:
         if next(answers):
             raise OSError(errno.EAGAIN, "taken")
 
-    monkeypatch.setattr(lock, "_try_lock", busy)
+    monkeypatch.setattr(locking, "_try_lock", busy)
     with locked(tmp_path / ".lock") as exclusive:
         assert exclusive
     assert capsys.readouterr().err == f"waiting for another process that is downloading to {tmp_path}\n"
@@ -76,6 +76,6 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def unsupported(file: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(lock, "_try_lock", unsupported)
+    monkeypatch.setattr(locking, "_try_lock", unsupported)
     with locked(tmp_path / ".lock") as exclusive:
         assert not exclusive

@@ -1,14 +1,17 @@
-"""One process at a time in a download folder; the lock is the kernel's, so it dies with its holder."""
+"""One process at a time in a folder; the lock is the kernel's, so it dies with its holder."""
 
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from cvgnn.errors import CvgnnError
 
 if sys.platform == "win32":
     import msvcrt
@@ -19,13 +22,47 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _try_lock(file: IO[bytes]) -> None:
+    def _try_lock(file: IO[bytes] | int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 _NOTICE_SECONDS = 2.0
 _POLL_SECONDS = 0.1
+
+
+@contextmanager
+def only_user(folder: Path) -> Iterator[None]:
+    """Hold a run's folder, or say at once that another process does. No file is left behind where folders can be
+    locked, which is everywhere but on Windows.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name, only_user(Path(name)):
+    ...     pass
+    """
+    with _handle(folder) as file:
+        try:
+            _try_lock(file)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise CvgnnError(
+                    f"{folder} is in use: another cvgnn process is writing to it; wait for it, stop it, or choose "
+                    "another folder"
+                ) from None
+        yield
+
+
+@contextmanager
+def _handle(folder: Path) -> Iterator[IO[bytes] | int]:
+    if sys.platform == "win32":
+        with (folder / ".lock").open("ab") as file:
+            yield file
+    else:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

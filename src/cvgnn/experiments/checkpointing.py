@@ -1,0 +1,152 @@
+"""When a run's state is saved, and how a later process takes it up again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, final
+
+from cvgnn import disk
+from cvgnn.checkpoint import Checkpoint, Checkpoints
+from cvgnn.config import CheckpointPlan
+from cvgnn.errors import CvgnnError, Stopped, require
+from cvgnn.experiments.identity import differences, processor
+from cvgnn.experiments.stop import StopRequest
+from cvgnn.training import EpochRecord, Trainer, as_row, from_row, restore_trainer, trainer_state
+from cvgnn.training.guard import weights_are_finite
+
+
+@final
+class Checkpointer:
+    """Saves a trainer's state as planned, on request, and at the end.
+
+    Args:
+        checkpoints: where to.
+        identity: of the run; see `cvgnn.experiments.identity`.
+        plan: when to.
+        epochs: how many the run has; the state after the last is saved in any case.
+        stop: a request to stop is met after the step at hand, by saving and raising `Stopped`.
+        found: the checkpoint to begin from, or None to begin at the beginning.
+        say: told what could not be saved.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        identity: dict[str, Any],
+        *,
+        plan: CheckpointPlan,
+        epochs: int,
+        stop: StopRequest,
+        found: Checkpoint | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._identity = identity
+        self._plan = plan
+        self._epochs = epochs
+        self._stop = stop
+        self._found = found
+        self._say = say
+        self._saved_at = time.monotonic()
+        self.records = self._read_records()
+        """Of the epochs that an earlier process has done."""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether there is an earlier state to begin from."""
+        return self._found is not None
+
+    def begin(self, trainer: Trainer) -> list[EpochRecord]:
+        """Put the trainer where the earlier process left it; returns the records of the epochs that are done."""
+        self._saved_at = time.monotonic()
+        if self._found is not None:
+            try:
+                restore_trainer(trainer, self._found.tensors, self._found.body.get("trainer"))
+                require(
+                    [record.epoch for record in self.records] == list(range(1, trainer.position.epoch)),
+                    "its records are not those of the epochs that are done",
+                )
+            except CvgnnError as error:
+                raise self._useless(error) from None
+            self._found = None  # its file may be removed from now on
+        return self.records
+
+    def _read_records(self) -> list[EpochRecord]:
+        rows = [] if self._found is None else self._found.body.get("records")
+        try:
+            require(isinstance(rows, list), "it has no list of records")
+            return [from_row(row) for row in rows or []]
+        except CvgnnError as error:
+            raise self._useless(error) from None
+
+    def _useless(self, error: CvgnnError) -> CvgnnError:
+        assert self._found is not None
+        return CvgnnError(f"the checkpoint {self._found.path} does not hold a run's state: {error}")
+
+    def after_step(self, trainer: Trainer, records: list[EpochRecord]) -> None:
+        """Save if it is time to, or if the run is to stop."""
+        minutes = self._plan.checkpoint_minutes
+        if self._stop.signal_number is not None:
+            self._leave(trainer, records)
+        elif minutes and time.monotonic() - self._saved_at >= 60 * minutes:
+            self.save(trainer, records)
+
+    def after_epoch(self, trainer: Trainer, records: list[EpochRecord]) -> None:
+        """Save if it is time to, at the end, or if the run is to stop."""
+        done, every = records[-1].epoch, self._plan.checkpoint_epochs
+        if done == self._epochs or (every and done % every == 0):
+            self.save(trainer, records)
+        elif self._stop.signal_number is not None:
+            self._leave(trainer, records)
+
+    def save(self, trainer: Trainer, records: list[EpochRecord]) -> bool:
+        """Save the state; False, and a word about why, if that was not possible. Bad weights are never saved."""
+        if not weights_are_finite(trainer.model):
+            return False
+        tensors, numbers = trainer_state(trainer)
+        body = {
+            "identity": self._identity,
+            "processor": processor(),
+            "trainer": numbers,
+            "records": [as_row(record) for record in records],
+        }
+        self._saved_at = time.monotonic()
+        try:
+            self._checkpoints.save(tensors, body)
+        except OSError as error:
+            kept = "none before it" if self._checkpoints.last is None else f"the one before, {self._checkpoints.last},"
+            self._say(
+                f"the checkpoint after step {trainer.iterations} was not written: {disk.reason(error)}; {kept} is kept"
+            )
+            return False
+        finally:
+            self._saved_at = time.monotonic()
+        return True
+
+    def _leave(self, trainer: Trainer, records: list[EpochRecord]) -> None:
+        number = self._stop.signal_number
+        assert number is not None
+        saved = self.save(trainer, records)
+        p, folder = trainer.position, self._checkpoints.folder.parent
+        where = f"epoch {p.epoch}, {p.steps} of its {trainer.loader.steps_per_epoch} steps done"
+        state = "" if saved else ", its last steps not saved"
+        raise Stopped(number, f"stopped in {where}{state}; go on with: cvgnn train --resume {folder}")
+
+
+def matching(found: Checkpoint | None, identity: dict[str, Any], *, say: Callable[[str], None]) -> None:
+    """Refuse to go on from a checkpoint of another run, with what differs."""
+    if found is None:
+        return
+    then = found.body.get("identity")
+    if not isinstance(then, dict):
+        raise CvgnnError(f"the checkpoint {found.path} does not say which run it belongs to")
+    changes = differences(then, identity)
+    if changes:
+        raise CvgnnError(
+            f"cannot go on from {found.path}: {'; '.join(changes)}. Use what was used then, or start a new run in "
+            "another folder (epochs alone may grow)"
+        )
+    machine = found.body.get("processor")
+    if machine != processor():
+        say(f"this run was begun on another processor ({str(machine)[:80]}): results may differ in the last bits")

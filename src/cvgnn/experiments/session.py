@@ -1,0 +1,96 @@
+"""A run in a folder: its config, the line of each epoch, its checkpoints, its result; begun, or gone on with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from cvgnn._version import __version__
+from cvgnn.checkpoint import Checkpoint, Checkpoints
+from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
+from cvgnn.errors import CvgnnError, require
+from cvgnn.experiments.checkpointing import Checkpointer, matching
+from cvgnn.experiments.folder import RunFolder
+from cvgnn.experiments.identity import identity
+from cvgnn.experiments.machine import sensible_threads
+from cvgnn.experiments.run import Run, train
+from cvgnn.experiments.stop import stop_requests
+from cvgnn.graph import Graph
+from cvgnn.limits import MAX_THREADS
+from cvgnn.training import Diverged, EpochRecord, Recorder
+
+Say = Callable[[str], None]
+
+
+def to_stderr(sentence: str) -> None:
+    """The plainest way to say something."""
+    print(f"cvgnn: {sentence}", file=sys.stderr)
+
+
+def train_in(
+    folder: RunFolder,
+    graph: Graph,
+    source: GraphSource,
+    config: TrainConfig,
+    *,
+    plan: CheckpointPlan | None = None,
+    resume: bool = False,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+    say: Say = to_stderr,
+) -> Run:
+    """Train as `config` says, keeping everything in `folder`, which must be `opened`.
+
+    Args:
+        folder: of the run.
+        graph, source: what to train on, and where it came from.
+        config: how.
+        plan: when to save the state.
+        resume: go on from the newest sound checkpoint; from the beginning if there is none yet.
+        on_epoch: called with each new epoch's record.
+        say: told what the user should know and the result does not say.
+    """
+    checkpoints = Checkpoints(folder.checkpoints, say=say)
+    found = checkpoints.newest() if resume else None
+    threads = config.threads or _threads_of(found) or sensible_threads(graph, config)
+    mine = identity(graph, source, config, threads=threads)
+    matching(found, mine, say=say)
+    done = _epochs_of(found)
+    require(
+        config.epochs >= len(done),
+        f"the run in {folder.path} has {len(done)} epochs done already; epochs may grow, not shrink to {config.epochs}",
+    )
+    if resume and found is None:
+        say(f"{folder.path} holds no checkpoint yet: the run begins at its beginning")
+    folder.write_config({"version": __version__, **source.to_dict(), **config.to_dict()})
+    with stop_requests(say) as stop:
+        keeper = Checkpointer(
+            checkpoints, mine, plan=plan or CheckpointPlan(), epochs=config.epochs, stop=stop, found=found, say=say
+        )
+        with Recorder(folder.metrics, earlier=keeper.records, say=say) as recorder:
+
+            def each_epoch(record: EpochRecord) -> None:
+                recorder.write(record)
+                if on_epoch is not None:
+                    on_epoch(record)
+
+            try:
+                run = train(graph, config, on_epoch=each_epoch, keeper=keeper, threads=threads)
+            except Diverged as error:
+                last = checkpoints.last
+                kept = "there is no checkpoint" if last is None else f"the last good checkpoint is {last}"
+                raise CvgnnError(f"{error}, in a new folder; {kept}") from None
+        folder.write_result(run.result, run.model)
+    return run
+
+
+def _threads_of(found: Checkpoint | None) -> int | None:
+    """How many the earlier process used, so that the sums are taken in the same order."""
+    then = {} if found is None else found.body.get("identity", {})
+    threads = then.get("threads") if isinstance(then, dict) else None
+    return threads if type(threads) is int and 1 <= threads <= MAX_THREADS else None
+
+
+def _epochs_of(found: Checkpoint | None) -> list[Any]:
+    records = [] if found is None else found.body.get("records", [])
+    return records if isinstance(records, list) else []

@@ -1,0 +1,45 @@
+"""SIGINT and SIGTERM as requests: the run ends after its current step, when all it has computed can be saved."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import final
+
+
+@final
+class StopRequest:
+    """Whether somebody asked the run to stop; `signal_number` is None until then."""
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+
+
+@contextmanager
+def stop_requests(say: Callable[[str], None]) -> Iterator[StopRequest]:
+    """Take SIGINT and SIGTERM as requests to stop; a second one ends the program at once.
+
+    Elsewhere than in the main thread, where signals cannot be caught, nothing is changed.
+    """
+    request = StopRequest()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if request.signal_number is not None:
+            raise KeyboardInterrupt
+        request.signal_number = number
+        say("stopping after this step; once more to stop at once")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    # A shell starts its background jobs with SIGINT ignored; that stays so.
+    wanted = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in wanted}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

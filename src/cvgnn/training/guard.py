@@ -1,0 +1,130 @@
+"""What is looked at before a step is taken: a loss or a gradient that is not a number must not reach the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from cvgnn.errors import CvgnnError, require_integer, require_number
+from cvgnn.estimator import Estimator
+from cvgnn.model import GCN, hidden
+from cvgnn.model.linear import product
+from cvgnn.sampling import Batch, SparseInput
+
+_SHOWN_IDS = 8
+
+
+class Diverged(CvgnnError):
+    """Training met a number that is none, and stopped before it reached the weights or the histories.
+
+    Args:
+        step: `t`.
+        what: which tensor was the first that is not finite, in words.
+        ids: the batch's node ids.
+    """
+
+    def __init__(self, step: int, what: str, ids: list[int]) -> None:
+        self.step = step
+        self.what = what
+        self.ids = ids
+        shown = ", ".join(map(str, ids[:_SHOWN_IDS])) + (", ..." if len(ids) > _SHOWN_IDS else "")
+        batch = f" on a batch of {len(ids)} nodes ({shown})" if ids else ""
+        super().__init__(
+            f"training diverged at step {step}{batch}: {what}; try a smaller lr, clip_norm=1, or bad_step='skip'"
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """The rules before a step.
+
+    Args:
+        clip_norm: the largest norm that the gradient of all parameters together may have; a longer one is shortened.
+        skip_bad: leave out a step whose loss or gradient is not finite, instead of stopping.
+        most_skipped: so many in a row stop the run all the same.
+    """
+
+    clip_norm: float | None = None
+    skip_bad: bool = False
+    most_skipped: int = 20
+
+    def __post_init__(self) -> None:
+        if self.clip_norm is not None:
+            require_number("clip_norm", self.clip_norm, "a number above 0", above=0.0)
+        require_integer("most_skipped", self.most_skipped, at_least=1)
+
+    @torch.no_grad()
+    def accepts(self, loss: float, parameters: list[nn.Parameter]) -> bool:
+        """Whether loss and gradients are finite; if so, the gradients are clipped."""
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if not math.isfinite(loss):
+            return False
+        norm = gradient_norm(gradients)
+        if not math.isfinite(norm):
+            return False
+        if self.clip_norm is not None and norm > self.clip_norm:
+            torch._foreach_mul_(gradients, self.clip_norm / norm)
+        return True
+
+
+def gradient_norm(gradients: list[Tensor]) -> float:
+    """The Euclidean norm of all gradients together; not finite if one of their entries is not.
+
+    >>> gradient_norm([torch.tensor([3.0]), torch.tensor([4.0])])
+    5.0
+    """
+    total = sum(norm * norm for norm in map(float, torch._foreach_norm(gradients))) if gradients else 0.0
+    if math.isfinite(total):
+        return math.sqrt(total)
+    # Squares of float32 overflow long before the numbers do.
+    return math.hypot(*(float(torch.linalg.vector_norm(g, dtype=torch.float64)) for g in gradients))
+
+
+def weights_are_finite(model: nn.Module) -> bool:
+    """Whether every parameter is a number everywhere."""
+    return all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+@torch.no_grad()
+def first_bad(model: GCN, batch: Batch, estimator: Estimator, loss: float) -> str:
+    """The first tensor in the order of computation that is not finite, in words, with how much of it.
+
+    Looks again at everything that the step computes; call it before weights or histories change.
+    """
+    for name, tensor in _in_order(model, batch, estimator):
+        bad = int((~tensor.isfinite()).sum())
+        if bad:
+            return f"{name} has {bad} of {tensor.numel()} entries that are infinite or NaN"
+    if not math.isfinite(loss):
+        return f"the loss is {loss}, although the logits are finite"
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    for name, gradient in reversed(gradients.items()):  # backwards, as they were computed
+        bad = int((~gradient.isfinite()).sum())
+        if bad:
+            return f"the gradient of {name} has {bad} of {gradient.numel()} entries that are infinite or NaN"
+    return "a loss or a gradient is infinite or NaN"
+
+
+def _in_order(model: GCN, batch: Batch, estimator: Estimator) -> Iterator[tuple[str, Tensor]]:
+    A = estimator.input(batch)
+    yield "P X on the batch (the features)", A.PX.values if isinstance(A, SparseInput) else A
+    for k, layer in enumerate(model.in_order, start=1):
+        for name, parameter in layer.named_parameters(prefix=f"layers.{k - 1}"):
+            yield f"the weight {name}, before this step,", parameter
+        last = k == model.num_layers
+        Z = product(A, layer.weight, layer.sigma.bias if last else None)
+        yield ("the logits, Z" if last else "A W of layer") + f"^({k}),", Z
+        if not last:
+            correction = estimator.correction(k, batch)
+            if correction is not None:
+                yield f"the history term of H^({k})", correction
+            out, H, _ = hidden.forward(Z, layer.sigma, model.dropout_at(batch.step, k), batch.block(k), correction)
+            yield f"H^({k})", H
+            yield f"the aggregate of H^({k})", out
+            A = out
