@@ -76,10 +76,14 @@ def test_what_the_system_refuses_is_told_in_a_sentence(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, method, refuse)
-    with pytest.raises(CvgnnError, match=r"cannot use .* as output folder: Permission denied; choose another --out"):
-        folder = RunFolder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+
+    def begin() -> None:
         with folder.opened():
             folder.write_config({})
+
+    with pytest.raises(CvgnnError, match=r"cannot use .* as output folder: Permission denied; choose another --out"):
+        begin()
 
 
 def test_result_and_weights(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Checkpoints:
         """The newest checkpoint known to be sound: the last that was saved or read."""
 
     def save(self, tensors: Mapping[str, Tensor], body: dict[str, Any]) -> Path:
-        """Write a checkpoint, then remove all but it and the last sound one before. `OSError` leaves all as it was.
+        """Write a checkpoint, then remove all but it and the last sound one before. An `OSError` removes none.
 
         Args:
             tensors: written from where they lie.
@@ -83,9 +83,9 @@ class Checkpoints:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-        disk.sync_folder(self.folder)
         before, self.last = self.last, target
-        for path in self._numbered():
+        disk.sync_folder(self.folder)
+        for path in self._numbered():  # only now: until its name is on disk, the new one may be lost with the power
             if path not in (before, target):
                 self._remove(path)
         return target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -59,10 +60,10 @@ def train_command(words: Sequence[str]) -> int:
     graph = load_source(command.source)
     check(graph, config, memory=command.check_memory)
     if folder is None:
-        with Console(graph, config) as console:
+        with _guarded(command), Console(graph, config) as console:
             run = train(graph, config, on_epoch=console.show)
     else:
-        with folder.opened(), Console(graph, config) as console:
+        with folder.opened(), _guarded(command), Console(graph, config) as console:
             run = train_in(
                 folder,
                 graph,
@@ -75,6 +76,17 @@ def train_command(words: Sequence[str]) -> int:
             )
     console.summary(run.result, path)
     return 0
+
+
+def _guarded(command: TrainCommand) -> AbstractContextManager[None]:
+    """A graph that is read from disk as it is needed may be lost under way."""
+    source, folder = command.source, command.resume or command.out
+    mapped = source.graph is not None or (source.name or "").startswith("synthetic")
+    if not mapped:
+        return nullcontext()
+    from cvgnn.experiments.lost_data import told_if_data_is_lost
+
+    return told_if_data_is_lost("start again" if folder is None else f"go on with: cvgnn train --resume {folder}")
 
 
 def _parse(words: Sequence[str]) -> TrainCommand:

@@ -1,0 +1,224 @@
+"""A run in a folder: gone on with, refused where it is another one, and stopped on request."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cvgnn.cli.main import main
+from tests.faults.harness import assert_same_run, metrics_of, start, state_of
+
+RUN = ["--epochs", "4", "--batch-size", "30", "--hidden", "8", "--threads", "1"]
+Captured = pytest.CaptureFixture[str]
+
+
+def train(*words: object) -> int:
+    return main(["train", *map(str, words)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run of four epochs with a checkpoint after the third and the fourth."""
+    assert train(*RUN, "--checkpoint-epochs", "1", "--out", tmp_path / "run") == 0
+    return tmp_path / "run"
+
+
+def unfinished(folder: Path) -> Path:
+    """The same, as if it had been killed in its fourth epoch."""
+    newest = max((folder / "checkpoints").iterdir())
+    shutil.rmtree(newest)
+    for name in ("result.json", "weights.safetensors"):
+        (folder / name).unlink()
+    return folder
+
+
+def test_a_killed_run_goes_on(folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    shutil.copytree(folder, tmp_path / "calm")
+    capsys.readouterr()
+    assert train("--resume", unfinished(folder)) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert re.findall(r"^epoch (\d)/4 ", out, flags=re.MULTILINE) == ["4"]
+    assert_same_run(folder, tmp_path / "calm")
+
+
+def test_a_finished_run_is_told_again(folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    shutil.copytree(folder, tmp_path / "calm")
+    assert train("--resume", folder) == 0
+    assert "epoch 1/" not in capsys.readouterr().out.split("written to")[1]
+    assert_same_run(folder, tmp_path / "calm")
+
+
+def test_epochs_may_grow_and_not_shrink(folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    assert train("--resume", folder, "--epochs", "7") == 0
+    words = ["--epochs", "7", *RUN[2:]]
+    assert train(*words, "--out", tmp_path / "calm") == 0
+    assert_same_run(folder, tmp_path / "calm")
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["epochs"] == 7
+    capsys.readouterr()
+    assert train("--resume", folder, "--epochs", "5") == 2
+    assert capsys.readouterr().err == "cvgnn: epochs may grow, not shrink from 7 to 5\n"
+
+
+def test_a_changed_option_is_refused_with_the_difference(folder: Path, capsys: Captured) -> None:
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert train("--resume", folder, "--lr", "0.5", "--num-neighbors", "3", "--epochs", "9") == 2
+    assert capsys.readouterr().err == (
+        f"cvgnn: cannot go on with {folder}: num_neighbors was [2] and is [3]; lr was 0.01 and is 0.5. Leave these "
+        "options out, or start a new run with --out (epochs alone may grow)\n"
+    )
+    assert train("--resume", folder, "--out", folder.parent / "other") == 2
+    assert capsys.readouterr().err == "cvgnn: --resume goes on in its own folder; leave --out out\n"
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_an_edited_config_is_refused(folder: Path, capsys: Captured) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "dropout": 0.25, "seed": 3}), encoding="utf-8")
+    capsys.readouterr()
+    assert train("--resume", folder) == 2
+    err = capsys.readouterr().err
+    assert "dropout was 0.5 and is 0.25; seed was 0 and is 3. Use what was used then, or start a new run in" in err
+
+
+def test_other_code_is_refused(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cvgnn.experiments.identity.code_digest", lambda: "other")
+    monkeypatch.setattr("cvgnn.experiments.identity._version_of", lambda name: "9.9")
+    capsys.readouterr()
+    assert train("--resume", folder) == 2
+    err = capsys.readouterr().err
+    assert re.search(r": cvgnn's own code has changed; numba was '\S+' and is '9.9'; numpy was .*; torch was ", err)
+
+
+def test_another_processor_is_only_mentioned(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cvgnn.experiments.checkpointing.processor", lambda: "another one")
+    capsys.readouterr()
+    assert train("--resume", folder) == 0
+    assert "begun on another processor" in capsys.readouterr().err
+
+
+def test_a_changed_graph_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "edge_index": rng.integers(0, 60, (2, 300)),
+        "x": rng.normal(size=(60, 5)).astype(np.float32),
+        "y": np.arange(60) % 3,
+    }
+    file = tmp_path / "graph.npz"
+    np.savez(file, **arrays)
+    assert train(*RUN, "--graph", file, "--out", tmp_path / "run") == 0
+    arrays["x"][7, 2] += 1
+    np.savez(file, **arrays)
+    capsys.readouterr()
+    assert train("--resume", tmp_path / "run", "--epochs", "9") == 2
+    assert "the graph's content has changed" in capsys.readouterr().err
+
+
+def test_nothing_begun_and_nothing_there(folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    calm = tmp_path / "calm"
+    shutil.copytree(folder, calm)
+    shutil.rmtree(unfinished(folder) / "checkpoints")
+    capsys.readouterr()
+    assert train("--resume", folder) == 0
+    assert capsys.readouterr().err == (f"cvgnn: {folder} holds no checkpoint yet: the run begins at its beginning\n")
+    assert metrics_of(folder) == metrics_of(calm)
+    assert (folder / "weights.safetensors").read_bytes() == (calm / "weights.safetensors").read_bytes()
+
+    assert train("--resume", tmp_path / "nowhere") == 2
+    assert "no run folder at" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert train("--resume", tmp_path / "empty") == 2
+    assert "config.json is missing: the run is not finished, or this is not a run folder" in capsys.readouterr().err
+
+
+def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_is_used(
+    folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    shutil.copytree(folder, tmp_path / "calm")
+    newest = max((folder / "checkpoints").iterdir())
+    data = bytearray((newest / "state.safetensors").read_bytes())
+    data[-100] ^= 1
+    (newest / "state.safetensors").write_bytes(data)
+    capsys.readouterr()
+    assert train("--resume", folder) == 0
+    assert f"cvgnn: the checkpoint {newest} is damaged and not used: state.safetensors is damaged: its SHA-256 is" in (
+        capsys.readouterr().err
+    )
+    assert_same_run(folder, tmp_path / "calm", checkpoints=3)
+
+
+def test_metrics_are_neither_lost_nor_doubled(folder: Path, tmp_path: Path) -> None:
+    """Whatever is in the file: the checkpoint knows its epochs."""
+    shutil.copytree(folder, tmp_path / "calm")
+    unfinished(folder)
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    for content in ("".join(lines), "".join(lines[:2]), lines[0][:30], "", "nonsense\n"):
+        (folder / "metrics.jsonl").write_text(content, encoding="utf-8")
+        assert train("--resume", folder) == 0
+        assert_same_run(folder, tmp_path / "calm")
+        unfinished(folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_goes_on_in_the_middle_of_an_epoch(tmp_path: Path, number: signal.Signals) -> None:
+    words = ["--epochs", "40", "--batch-size", "1", "--hidden", "8", "--threads", "1"]  # 120 steps an epoch
+    folder = tmp_path / "run"
+    process = start(*words, "--out", folder)
+    while state_of(folder) == (0, []) and process.poll() is None:
+        time.sleep(0.005)
+    time.sleep(0.23)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    found = re.search(
+        r"stopped in epoch (\d+), (\d+) of its 120 steps done; go on with: cvgnn train --resume (\S+)\n", err.decode()
+    )
+    assert found, err.decode()
+    assert Path(found[3]) == folder
+    assert not (folder / "result.json").exists()
+    assert train("--resume", folder) == 0
+    assert train(*words, "--out", tmp_path / "calm") == 0
+    assert_same_run(folder, tmp_path / "calm")
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    folder = tmp_path / "run"
+    process = start("--epochs", "100000", "--threads", "1", "--out", folder)
+    try:
+        while state_of(folder) == (0, []) and process.poll() is None:
+            time.sleep(0.01)
+        assert train("--resume", folder) == 2
+        assert capsys.readouterr().err == (
+            f"cvgnn: {folder} is in use: another cvgnn process is writing to it; wait for it, stop it, or choose "
+            "another folder\n"
+        )
+    finally:
+        process.kill()
+        process.communicate()
+    os.kill(os.getpid(), 0)
+
+
+def test_settings_from_a_file(tmp_path: Path, capsys: Captured) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("epochs = 4\nbatch_size = 30\nhidden = 8\nthreads = 1\nnum_neighbors = [3]\n", encoding="utf-8")
+    assert train("--settings", file, "--num-neighbors", "2", "--out", tmp_path / "a") == 0
+    assert train("--settings", tmp_path / "a" / "config.json", "--out", tmp_path / "b") == 0
+    assert train(*RUN, "--out", tmp_path / "c") == 0
+    assert_same_run(tmp_path / "a", tmp_path / "c")
+    assert_same_run(tmp_path / "b", tmp_path / "c")
+    capsys.readouterr()
+    file.write_text("epoch = 4\n", encoding="utf-8")
+    assert train("--settings", file) == 2
+    assert capsys.readouterr().err.startswith(f"cvgnn: {file}: unknown option 'epoch'; known: ")
+    file.write_text("epochs = \n", encoding="utf-8")
+    assert train("--settings", file) == 2
+    assert capsys.readouterr().err.startswith(f"cvgnn: {file} is not valid TOML (")

@@ -1,0 +1,111 @@
+"""Real training processes that are killed, and what must be the same afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+TIMES = ("train_seconds", "eval_seconds", "peak_rss_bytes")
+
+# Each takes some seconds and saves its state often, within epochs too.
+VARIANTS = {
+    "adam, best": ["--epochs", "150", "--batch-size", "10"],
+    "paper's amsgrad, 3 layers, bfloat16, tau": [
+        "--epochs", "60", "--batch-size", "10", "--layers", "3", "--optimizer", "amsgrad", "--form", "paper",
+        "--history-dtype", "bfloat16", "--output", "tau", "--batches", "replacement", "--norm", "layer",
+    ],
+    "sgd with momentum, ns, last": [
+        "--epochs", "150", "--batch-size", "10", "--optimizer", "heavy-ball", "--estimator", "ns", "--output", "last",
+        "--eval-every", "7", "--clip-norm", "0.5",
+    ],
+    "two threads, drawing ahead": ["--epochs", "120", "--batch-size", "10", "--threads", "2", "--optimizer", "adagrad"],
+    "all neighbors": ["--epochs", "150", "--batch-size", "10", "--estimator", "exact", "--bad-step", "skip"],
+}  # fmt: skip
+OFTEN = ["--checkpoint-minutes", "0.002", "--checkpoint-epochs", "9"]
+
+
+def start(*words: object) -> subprocess.Popen[bytes]:
+    """`cvgnn train WORDS` as a process of its own."""
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+    command = [sys.executable, "-m", "cvgnn", "train", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+
+
+def finish(process: subprocess.Popen[bytes]) -> str:
+    """Wait for the end, which must be a good one; what it said on stderr."""
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err.decode()
+    return err.decode()
+
+
+def undisturbed(folder: Path, words: list[str]) -> None:
+    threads = [] if "--threads" in words else ["--threads", "1"]
+    finish(start(*words, *threads, "--out", folder))
+
+
+def killed_until_done(folder: Path, words: list[str], kills: int, seed: int) -> int:
+    """Train with `kills` kills at random moments, resuming after each; returns how many were in training itself."""
+    rng = random.Random(seed)
+    threads = [] if "--threads" in words else ["--threads", "1"]
+    in_training = 0
+    process = start(*words, *threads, *OFTEN, "--out", folder)
+    for _ in range(kills):
+        in_training += _kill_somewhere(process, folder, rng)
+        begun = (folder / "config.json").exists()
+        process = start("--resume", folder, *OFTEN) if begun else start(*words, *threads, *OFTEN, "--out", folder)
+    finish(process)
+    return in_training
+
+
+def _kill_somewhere(process: subprocess.Popen[bytes], folder: Path, rng: random.Random) -> bool:
+    """SIGKILL; most often a little while after the run has begun to write, sometimes before."""
+    before, deadline = state_of(folder), time.monotonic() + 120
+    if rng.random() < 0.15:
+        time.sleep(rng.uniform(0.0, 4.0))
+    else:
+        while state_of(folder) == before and process.poll() is None:
+            assert time.monotonic() < deadline, "the run does not begin"
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0.0, 0.35))
+    trained = state_of(folder) != before and process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return trained
+
+
+def state_of(folder: Path) -> object:
+    """Changes whenever the run writes an epoch or a checkpoint."""
+    metrics, checkpoints = folder / "metrics.jsonl", folder / "checkpoints"
+    names = sorted(p.name for p in checkpoints.iterdir()) if checkpoints.is_dir() else []
+    return metrics.stat().st_mtime_ns if metrics.exists() else 0, names
+
+
+def metrics_of(folder: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl without their seconds."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """result.json without what depends on the clock and the process."""
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    return {key: value for key, value in result.items() if key not in TIMES}
+
+
+def assert_same_run(one: Path, other: Path, *, checkpoints: int = 2) -> None:
+    """Weights to the bit, every epoch once, the same result, and no more checkpoints than that."""
+    assert (one / "weights.safetensors").read_bytes() == (other / "weights.safetensors").read_bytes()
+    epochs = [row["epoch"] for row in metrics_of(one)]
+    assert epochs == list(range(1, len(epochs) + 1))
+    assert metrics_of(one) == metrics_of(other)
+    assert result_of(one) == result_of(other)
+    names = ["checkpoints", "config.json", "metrics.jsonl", "result.json", "weights.safetensors"]
+    assert sorted(p.name for p in one.iterdir()) == names
+    assert len(list((one / "checkpoints").iterdir())) <= checkpoints

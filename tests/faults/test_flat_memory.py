@@ -1,0 +1,40 @@
+"""A run of 500 epochs with checkpoints takes no more memory at its end than after its first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+import json, pathlib, sys
+from cvgnn.config import CheckpointPlan, GraphSource, make_config
+from cvgnn.datasets import load
+from cvgnn.experiments.folder import RunFolder
+from cvgnn.experiments.session import train_in
+
+page, resident = 4096, []
+def look(record):
+    resident.append(int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * page)
+folder = RunFolder(pathlib.Path(sys.argv[1]))
+config = make_config(epochs=500, batch_size=20, num_neighbors=3, threads=int(sys.argv[2]), output="tau", eval_every=2)
+with folder.opened():
+    train_in(folder, load("citeseer"), GraphSource(), config, plan=CheckpointPlan(checkpoint_epochs=5), on_epoch=look)
+print(json.dumps(resident))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc to read the resident memory")
+def test_500_epochs(tmp_path: Path, threads: int = 1) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(tmp_path / "run"), str(threads)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    resident = json.loads(done.stdout)
+    assert len(resident) == 500
+    early, late = max(resident[50:150]), max(resident[400:])
+    print(f"{threads} threads: {early / 2**20:.1f} MiB after 50..150 epochs, {late / 2**20:.1f} after 400..500")
+    assert late - early < 2 * 2**20

@@ -1,0 +1,37 @@
+"""SIGKILL at random moments: the run that is resumed ends as the one that nobody disturbed, to the bit.
+
+`CVGNN_KILLS=100 pytest tests/faults/test_kill.py` shares 100 kills among all variants; the everyday run has 10 on two.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.faults.harness import VARIANTS, assert_same_run, killed_until_done, undisturbed
+
+KILLS = int(os.environ.get("CVGNN_KILLS", "10"))
+SEED = int(os.environ.get("CVGNN_KILL_SEED", random.randrange(10**6)))
+
+
+@pytest.mark.slow
+def test_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    names = list(VARIANTS) if KILLS >= 50 else list(VARIANTS)[:2]
+    each = -(-KILLS // len(names))
+    print(f"{each} kills for each of {len(names)} runs, seed {SEED} (CVGNN_KILL_SEED={SEED} repeats the moments)")
+
+    def one(i: int) -> int:
+        words = VARIANTS[names[i]]
+        undisturbed(tmp_path / f"calm{i}", words)
+        in_training = killed_until_done(tmp_path / f"killed{i}", words, each, seed=SEED + i)
+        assert_same_run(tmp_path / f"killed{i}", tmp_path / f"calm{i}")
+        return in_training
+
+    with ThreadPoolExecutor(2) as pool:
+        in_training = list(pool.map(one, range(len(names))))
+    print(f"kills while training: {in_training}")
+    assert sum(in_training) >= each  # or the harness has tested start-up only
