@@ -7,6 +7,7 @@ resumed. The mixing function is SplitMix64's finalizer (Steele, Lea, Flood 2014)
 
 from __future__ import annotations
 
+import functools
 from enum import IntEnum
 
 import numpy as np
@@ -46,10 +47,20 @@ def derive(seed: int, purpose: Purpose, *coordinates: int) -> int:
     >>> derive(0, Purpose.DROPOUT, 3, 1) == derive(0, Purpose.DROPOUT, 1, 3)
     False
     """
-    key = mix(mix((seed + GOLDEN) & MASK))  # once more than a coordinate, so that seed and purpose cannot swap
-    for value in (int(purpose), *coordinates):
-        key = mix((key ^ mix((value + GOLDEN) & MASK)) + GOLDEN & MASK)
+    key = _begin(seed, int(purpose))
+    for value in coordinates:
+        key = _chain(key, value)
     return key
+
+
+@functools.lru_cache(maxsize=64)
+def _begin(seed: int, purpose: int) -> int:
+    # Mixed once more than a coordinate, so that seed and purpose cannot swap.
+    return _chain(mix(mix((seed + GOLDEN) & MASK)), purpose)
+
+
+def _chain(key: int, value: int) -> int:
+    return mix((key ^ mix((value + GOLDEN) & MASK)) + GOLDEN & MASK)
 
 
 def numpy_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.Generator:

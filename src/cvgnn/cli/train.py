@@ -80,11 +80,13 @@ def train_command(words: Sequence[str]) -> int:
 
 def _guarded(command: TrainCommand) -> AbstractContextManager[None]:
     """A graph that is read from disk as it is needed may be lost under way."""
+    from cvgnn.experiments.lost_data import told_if_data_is_lost
+    from cvgnn.store import is_store
+
     source, folder = command.source, command.resume or command.out
-    mapped = source.graph is not None or (source.name or "").startswith("synthetic")
+    mapped = (source.name or "").startswith("synthetic") if source.graph is None else is_store(source.graph)
     if not mapped:
         return nullcontext()
-    from cvgnn.experiments.lost_data import told_if_data_is_lost
 
     return told_if_data_is_lost("start again" if folder is None else f"go on with: cvgnn train --resume {folder}")
 

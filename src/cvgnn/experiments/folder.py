@@ -47,12 +47,10 @@ class RunFolder:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Make the folder if it is a new run's, and keep other processes out of it."""
-        with _told(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = only_user(self.path)
-            lock.__enter__()
         with contextlib.ExitStack() as stack:
-            stack.push(lock.__exit__)
+            with _told(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(only_user(self.path))
             self._refuse_occupied()  # another process may have been faster
             for leftover in self.path.glob(".*.partial"):  # of a process that was killed
                 leftover.unlink(missing_ok=True)

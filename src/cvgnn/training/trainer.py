@@ -96,7 +96,6 @@ class Trainer:
         self.guard = guard or Guard()
         self.iterations = 0
         self.position = Position()
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if self.tau is not None:
             self.tau.offer(1, model)
 
@@ -107,7 +106,8 @@ class Trainer:
         """
         with mostly_one_thread():
             loss = self._loss_and_gradient(batch)
-            if self.guard.accepts(float(loss), self._parameters):
+            parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+            if self.guard.accepts(float(loss), parameters):
                 self.optimizer.step()
                 self.estimator.commit(batch.step)
                 self.position.skipped_in_a_row = 0

@@ -1,0 +1,120 @@
+"""What a second thread costs and brings: waking it, and whole training steps by size.
+
+    python benchmarks/threads.py [--rounds 7] [--out DIR]
+
+Waiting threads sleep (`OMP_WAIT_POLICY=passive`), as cvgnn sets it. The first table times a small operation on one and
+on two threads: what the second adds is the price of waking it. The second table times training steps (Adam, fan-out 2)
+on one and on two threads by batch size and width; from the multiply-adds of layer 0 cvgnn decides between them
+(`cvgnn.experiments.machine.sensible_threads`). Medians; the two take turns.
+"""
+
+from __future__ import annotations
+
+import common  # isort: skip
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+
+from cvgnn.config import make_config
+from cvgnn.experiments import machine
+from cvgnn.experiments.machine import batch_rows, thread_count
+from cvgnn.experiments.run import build_trainer
+from cvgnn.parallel import over_rows
+
+BATCHES, WIDTHS = (50, 150, 500), (16, 64, 256)
+
+
+@njit(nogil=True)
+def touch(rows, first, last):  # type: ignore[no-untyped-def]
+    for i in range(first, last):
+        rows[i] += 1.0
+
+
+def microseconds(work: Callable[[], object], repetitions: int = 200) -> float:
+    times = []
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+        time.sleep(0.0005)  # long enough for the other thread to fall asleep, as between the operations of a step
+    return 1e6 * statistics.median(times)
+
+
+def wake_up(rounds: int) -> list[dict[str, Any]]:
+    x = torch.randn(400, 256)
+    rows = np.zeros(1 << 20)
+    touch(rows, 0, 1)
+    operations: dict[str, Callable[[], object]] = {
+        "torch.relu of 400 x 256": lambda: torch.relu(x),
+        "two Python threads, nothing to do": lambda: over_rows(
+            lambda first, last: touch(rows, first, first + 1), 1 << 20, width=1
+        ),
+    }
+    found = []
+    for name, work in operations.items():
+        one, two = [], []
+        for _ in range(rounds):
+            for threads, times in ((1, one), (2, two)):
+                with thread_count(threads):
+                    times.append(microseconds(work))
+        a, b = statistics.median(one), statistics.median(two)
+        found.append({"operation": name, "1 thread us": round(a), "2 threads us": round(b), "more us": round(b - a)})
+    return found
+
+
+def steps(size: str, rounds: int) -> list[dict[str, Any]]:
+    graph = common.load(size)
+    found = []
+    for batch_size, width in itertools.product(BATCHES, WIDTHS):
+        config = make_config(batch_size=batch_size, hidden=width, norm="layer", dropout=0.0, num_neighbors=2)
+        trainer = build_trainer(graph, config)
+        epoch = itertools.count(1)
+
+        def some(trainer: Any = trainer, epoch: Any = epoch) -> float:
+            batches = itertools.islice(trainer.loader.epoch(next(epoch)), 20)
+            start = time.perf_counter()
+            for batch in batches:
+                trainer.step(batch)
+            return time.perf_counter() - start
+
+        ratios = []
+        for r in range(rounds + 1):
+            times = {}
+            for threads in (1, 2):
+                with thread_count(threads):
+                    times[threads] = some()
+            if r:
+                ratios.append((times[2] / times[1], times[1] / 20 * 1e3))
+        work = batch_rows(graph, config) * graph.num_features * width
+        found.append(
+            {
+                "size": size,
+                "batch": batch_size,
+                "width": width,
+                "million multiply-adds": round(work / 1e6, 1),
+                "1 thread ms": round(statistics.median(ms for _, ms in ratios), 2),
+                "2 threads / 1": round(statistics.median(ratio for ratio, _ in ratios), 2),
+                "cvgnn takes": 1 if work < machine._WORTH_SHARING else 2,
+            }
+        )
+    return found
+
+
+def main() -> None:
+    arguments = common.parser(__doc__ or "", "threads")
+    arguments.add_argument("--rounds", type=int, default=7)
+    options = arguments.parse_args()
+    rows = [row for size in ("flickr", "arxiv") for row in steps(size, options.rounds)]
+    rows.sort(key=lambda row: row["million multiply-adds"])
+    tables = {"Waking a thread": wake_up(options.rounds), "Training steps": rows}
+    common.report("threads", "A second thread", __doc__ or "", tables, options.out)
+
+
+if __name__ == "__main__":
+    main()
