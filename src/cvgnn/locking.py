@@ -31,6 +31,10 @@ _NOTICE_SECONDS = 2.0
 _POLL_SECONDS = 0.1
 
 
+class FolderInUse(CvgnnError):
+    """Another process holds the folder."""
+
+
 @contextmanager
 def only_user(folder: Path) -> Iterator[None]:
     """Hold a run's folder, or say at once that another process does. No file is left behind where folders can be
@@ -45,7 +49,7 @@ def only_user(folder: Path) -> Iterator[None]:
             _try_lock(file)
         except OSError as error:
             if error.errno in _TAKEN:
-                raise CvgnnError(
+                raise FolderInUse(
                     f"{folder} is in use: another cvgnn process is writing to it; wait for it, stop it, or choose "
                     "another folder"
                 ) from None

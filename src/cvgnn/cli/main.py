@@ -21,6 +21,8 @@ usage: cvgnn COMMAND [--help] [options]
 commands:
   train      train a GCN on a data set or on your own graph, and report its accuracy
   predict    classes, probabilities or embeddings of nodes from a finished run
+  reproduce  the paper's Table 5: its tuned settings run again, by its protocol and by the honest one
+  sweep      many runs: a grid over any options, on all cores, resumable
   convert    turn your graph (npz, CSV, Parquet, pt) into a store that opens at once, whatever its size
   datasets   the named data sets: their sizes, and whether they are here
 
@@ -37,7 +39,7 @@ cvgnn --version prints the version. Results, figures and the method: see the REA
 """
 
 
-_COMMANDS = ("train", "predict", "convert", "datasets")
+_COMMANDS = ("train", "predict", "reproduce", "sweep", "convert", "datasets")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,8 @@ from cvgnn import disk
 from cvgnn.checkpoint import Checkpoint, Checkpoints
 from cvgnn.config import CheckpointPlan
 from cvgnn.errors import CvgnnError, Stopped, require
-from cvgnn.experiments.identity import differences, processor
+from cvgnn.experiments.identity import differences
+from cvgnn.experiments.machine import processor
 from cvgnn.experiments.stop import StopRequest
 from cvgnn.training import EpochRecord, Trainer, as_row, from_row, restore_trainer, trainer_state
 from cvgnn.training.guard import weights_are_finite

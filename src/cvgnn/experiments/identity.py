@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -72,16 +71,6 @@ def code_digest() -> str:
     for file in sorted(root.rglob("*.py")):
         total.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     return total.hexdigest()
-
-
-def processor() -> str:
-    """What the machine computes with; another one may round differently."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        named = next((line for line in lines if line.startswith("model name")), None)
-    except OSError:
-        named = None
-    return named.split(":", 1)[1].strip() if named else platform.processor() or platform.machine()
 
 
 def _update(total: Any, tensor: Tensor) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
+from cvgnn._version import __version__
 from cvgnn.config import TrainConfig
 from cvgnn.graph import Graph, SparseFeatures
 
@@ -43,6 +47,33 @@ def thread_count(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe_machine() -> dict[str, str]:
+    """Hardware and versions behind a number."""
+    return {
+        "processor": processor(),
+        "cores": str(cores()),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cvgnn": __version__,
+    }
+
+
+def processor() -> str:
+    """What the machine computes with; another one may round differently."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        named = next((line for line in lines if line.startswith("model name")), None)
+    except OSError:
+        named = None
+    return named.split(":", 1)[1].strip() if named else platform.processor() or platform.machine()
 
 
 def peak_rss_bytes() -> int:

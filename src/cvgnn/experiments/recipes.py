@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import final
+from typing import Any, final
 
 from cvgnn.config import TrainConfig
 from cvgnn.errors import unknown_name
@@ -40,6 +40,15 @@ _TUNED = {
     "citeseer": ((0.01, 2, 10), (0.01, 2, 20), (0.01, 5, 20), (0.01, 5, 10), (0.05, 2, 10)),
 }
 
+# Table 3: learning rates, sampled neighbors and batch sizes that were tried.
+_GRIDS = {
+    "ogbn-arxiv": ((0.001, 0.005, 0.01), (2, 5), (1000, 2048, 5000)),
+    "flickr": ((0.1, 0.5, 0.8), (2, 5), (1000, 2000, 5000)),
+    "reddit": ((0.01, 0.05), (2,), (1000,)),
+    "cora": ((0.001, 0.01, 0.05), (2, 5), (10, 20, 50)),
+    "citeseer": ((0.001, 0.01, 0.05), (2, 5), (10, 20, 50)),
+}
+
 # Table 5: maximum over epochs of the test accuracy (%), averaged over the runs, in the order of PAPER_OPTIMIZERS.
 _TABLE_5 = {
     "ogbn-arxiv": (74.11, 70.40, 74.24, 72.47, 70.19),
@@ -50,6 +59,7 @@ _TABLE_5 = {
 }
 
 PAPER_DATASETS = tuple(_FIXED)
+RECIPE_DATASETS = ("cora", "citeseer", "pubmed", "ogbn-arxiv", "flickr", "reddit")
 
 
 def paper_recipe(dataset: str, optimizer: str, *, run: int = 0) -> TrainConfig:
@@ -85,6 +95,21 @@ def paper_recipe(dataset: str, optimizer: str, *, run: int = 0) -> TrainConfig:
         bias=True,
         seed=run,
     )
+
+
+def paper_grid(dataset: str) -> dict[str, list[Any]]:
+    """The values of Table 3, for all five optimizers, by the config's names.
+
+    >>> paper_grid("reddit")["lr"]
+    [0.01, 0.05]
+    """
+    lr, neighbors, batch_sizes = _GRIDS[_settings_of(dataset)]
+    return {
+        "optimizer": list(PAPER_OPTIMIZERS),
+        "lr": list(lr),
+        "num_neighbors": [(n,) for n in neighbors],
+        "batch_size": list(batch_sizes),
+    }
 
 
 def paper_runs(dataset: str) -> int:

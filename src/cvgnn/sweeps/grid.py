@@ -1,0 +1,120 @@
+"""Grids and lists over the fields of a config, from the words of a command line or a TOML file."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from cvgnn.config import GraphSource, TrainConfig, make_config
+from cvgnn.errors import CvgnnError, require, unknown_name
+from cvgnn.experiments.settings import _read_toml as read_toml
+
+MAX_RUNS = 100_000
+_HINTS = get_type_hints(TrainConfig)
+_TRUTH = {"true": True, "false": False}
+
+
+def parse_grid(words: Iterable[str]) -> dict[str, list[Any]]:
+    """Values of fields from words such as `lr=0.01,0.05`; hops of `num_neighbors` are joined by `+`.
+
+    >>> parse_grid(["lr=0.01,0.05", "num_neighbors=2,10+5", "bias=false"])
+    {'lr': [0.01, 0.05], 'num_neighbors': [(2,), (10, 5)], 'bias': [False]}
+    """
+    grid: dict[str, list[Any]] = {}
+    for word in words:
+        name, equals, values = word.partition("=")
+        name = name.strip().replace("-", "_")
+        require(bool(equals and values), f"a grid's part must look like lr=0.01,0.05, not {word!r}")
+        _known(name)
+        require(name not in grid, f"{name} is given twice; put its values behind one {name}=")
+        grid[name] = [_value(name, text.strip()) for text in values.split(",")]
+    return grid
+
+
+def product(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values, the last field changing fastest.
+
+    >>> product({"lr": [1, 2], "seed": [0]})
+    [{'lr': 1, 'seed': 0}, {'lr': 2, 'seed': 0}]
+    """
+    size = 1
+    for values in grid.values():
+        size *= len(values)
+    require(size <= MAX_RUNS, f"the grid has {size} settings; {MAX_RUNS} are the most that one sweep takes")
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def configs(base: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> list[TrainConfig]:
+    """A config for each set of changes to the base options; an impossible one is refused before anything runs."""
+    made = []
+    for change in changes:
+        options = {**base, **change}
+        try:
+            made.append(make_config(**options))
+        except CvgnnError as error:
+            shown = ", ".join(f"{name}={value}" for name, value in change.items())
+            raise CvgnnError(f"{error} (in the setting {shown})") from None
+    return made
+
+
+def read_sweep(file: Path) -> tuple[dict[str, Any], list[TrainConfig]]:
+    """The options of the graph's source and the configs that a TOML file asks for.
+
+    ```toml
+    [base]                 # options of every run, also dataset, root or graph
+    dataset = "cora"
+    epochs = 100
+    [grid]                 # every combination of these
+    lr = [0.01, 0.05]
+    seed = [0, 1, 2]
+    [[list]]               # and these, one by one, each with the grid if there is one
+    optimizer = "adam"
+    ```
+    """
+    content = read_toml(file)
+    for name in content:
+        if name not in ("base", "grid", "list"):
+            raise CvgnnError(f"{file}: {unknown_name('table', name, ('base', 'grid', 'list'))}")
+    base, grid, entries = content.get("base", {}), content.get("grid", {}), content.get("list", [{}])
+    tables = (base, grid, *entries) if isinstance(entries, list) else (None,)
+    require(all(isinstance(t, dict) for t in tables), f"{file}: base and grid must be tables, list a list of tables")
+    try:
+        for name in (*grid, *itertools.chain.from_iterable(entries)):
+            _known(name)
+        values = {name: v if isinstance(v, list) else [v] for name, v in grid.items()}
+        source = {name: base.pop(name) for name in list(base) if name in GraphSource.__dataclass_fields__}
+        for name in base:
+            _known(name)
+        changes = [{**entry, **point} for entry in entries for point in product(values)]
+        return source, configs(base, changes)
+    except CvgnnError as error:
+        raise CvgnnError(f"{file}: {error}") from None
+
+
+def _known(name: str) -> None:
+    if name not in _HINTS:
+        raise unknown_name("field", name, _HINTS)
+
+
+def _value(name: str, text: str) -> Any:
+    """A word as the field's type; the word itself where it is none, for the config to refuse."""
+    if name == "num_neighbors":
+        parts = [_number(part, int) for part in text.split("+")]
+        return tuple(parts)
+    hint = _HINTS[name]
+    kinds = [k for k in get_args(hint) if k is not types.NoneType] if get_origin(hint) is types.UnionType else [hint]
+    if len(kinds) < len(get_args(hint)) and text in ("none", "None"):
+        return None
+    if kinds[0] is bool:
+        return _TRUTH.get(text.lower(), text)
+    return _number(text, kinds[0]) if kinds[0] in (int, float) else text
+
+
+def _number(text: str, kind: Any) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        return text

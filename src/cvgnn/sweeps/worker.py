@@ -1,0 +1,86 @@
+"""The process of one run of a sweep. It is forked from a server that has imported everything, so it starts at once."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cvgnn import disk
+from cvgnn.config import CheckpointPlan, GraphSource, make_config
+from cvgnn.errors import CvgnnError, Stopped
+from cvgnn.experiments.folder import RunFolder
+from cvgnn.experiments.run import check
+from cvgnn.experiments.session import train_in
+from cvgnn.experiments.source import load_source
+from cvgnn.locking import FolderInUse
+
+FAILURE = "failure.json"
+FAILED, STOPPED = 3, 4
+_WAIT_SECONDS = 30.0
+
+
+def work(job: str, path: str, parent: int) -> None:
+    """Train a job in its folder, going on where an earlier process stopped. Ends the process; the exit code tells how.
+
+    Args:
+        job: as `Job.to_json` gave it.
+        path: of the run's folder.
+        parent: the process of the sweep; if it dies, this one stops and saves its state.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the sweep tells its runs itself
+    _die_with(parent)
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "log.txt").open("a", encoding="utf-8", buffering=1) as log:
+        sys.stdout = sys.stderr = log
+        sys.exit(_train(json.loads(job), folder))
+
+
+def _train(job: dict[str, dict[str, Any]], path: Path) -> int:
+    options: dict[str, Any] = {
+        name: Path(v) if name in ("root", "graph") and v else v for name, v in job["source"].items()
+    }
+    try:
+        source, config = GraphSource(**options), make_config(**job["config"])
+        graph = load_source(source)
+        check(graph, config, memory=True)
+        resume = (path / "config.json").is_file()
+        folder = RunFolder(path, resume=True)
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                with folder.opened():
+                    train_in(folder, graph, source, config, plan=CheckpointPlan(checkpoint_minutes=2.0), resume=resume)
+                    (path / FAILURE).unlink(missing_ok=True)
+                return 0
+            except FolderInUse:  # the process of a sweep that was killed a moment ago may still be saving its state
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+    except Stopped:
+        return STOPPED
+    except CvgnnError as error:
+        disk.write_file(path / FAILURE, (json.dumps({"reason": str(error)}) + "\n").encode())
+        return FAILED
+
+
+def _die_with(parent: int) -> None:
+    """Get SIGTERM when the process that forked this one ends, however it ends. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        if not _alive(parent):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True

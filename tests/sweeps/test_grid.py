@@ -1,0 +1,93 @@
+"""From words and TOML to configs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cvgnn.config import TrainConfig
+from cvgnn.errors import CvgnnError
+from cvgnn.sweeps.grid import configs, parse_grid, product, read_sweep
+
+
+def test_every_kind_of_field() -> None:
+    words = ["lr=0.01,1e-3", "epochs=5", "num_neighbors=2,10+5,-1", "bias=True,false", "beta1=none,0.5", "scheme=paper"]
+    assert parse_grid(words) == {
+        "lr": [0.01, 1e-3],
+        "epochs": [5],
+        "num_neighbors": [(2,), (10, 5), (-1,)],
+        "bias": [True, False],
+        "beta1": [None, 0.5],
+        "scheme": ["paper"],
+    }
+    assert parse_grid(["weight-decay=0"]) == {"weight_decay": [0.0]}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["lr"], "a grid's part must look like lr=0.01,0.05, not 'lr'"),
+        (["lr="], "a grid's part must look like lr=0.01,0.05, not 'lr='"),
+        (["learning=1"], "unknown field 'learning'; known: estimator"),
+        (["lr=1", "lr=2"], "lr is given twice; put its values behind one lr="),
+    ],
+)
+def test_words_that_are_no_grid(words: list[str], sentence: str) -> None:
+    with pytest.raises(CvgnnError) as caught:
+        parse_grid(words)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_an_impossible_setting_is_refused_before_anything_runs() -> None:
+    with pytest.raises(CvgnnError, match=r"lr must be a number above 0, not 'fast' \(in the setting lr=fast, seed=0\)"):
+        configs({}, product({**parse_grid(["lr=0.1,fast"]), "seed": [0]}))
+
+
+def test_a_product_has_every_combination_once() -> None:
+    points = product({"lr": [0.1, 0.2], "epochs": [1, 2, 3]})
+    assert len({tuple(point.items()) for point in points}) == 6
+    assert points[0] == {"lr": 0.1, "epochs": 1}
+    assert product({}) == [{}]
+    with pytest.raises(CvgnnError, match="the grid has 1000000 settings; 100000 are the most"):
+        product({"a": range(1000), "b": range(1000)})
+
+
+def test_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text(
+        '[base]\ndataset = "cora"\nroot = "data"\nepochs = 7\n[grid]\nlr = [0.1, 0.2]\n'
+        '[[list]]\noptimizer = "adam"\n[[list]]\noptimizer = "sgd"\nnum_neighbors = [3]\n',
+        encoding="utf-8",
+    )
+    source, found = read_sweep(file)
+    assert source == {"dataset": "cora", "root": "data"}
+    assert found == [
+        TrainConfig(epochs=7, optimizer="adam", lr=0.1),
+        TrainConfig(epochs=7, optimizer="adam", lr=0.2),
+        TrainConfig(epochs=7, optimizer="sgd", lr=0.1, num_neighbors=(3,)),
+        TrainConfig(epochs=7, optimizer="sgd", lr=0.2, num_neighbors=(3,)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[bases]\n", "unknown table 'bases'; known: base, grid, list"),
+        ("grid = 3\n", "base and grid must be tables, list a list of tables"),
+        ("list = 3\n", "base and grid must be tables, list a list of tables"),
+        ("list = [3]\n", "base and grid must be tables, list a list of tables"),
+        ("[grid]\nlearning = [1]\n", "unknown field 'learning'"),
+        ("[base]\nlearning = 1\n", "unknown field 'learning'"),
+        ("[[list]]\nlearning = 1\n", "unknown field 'learning'"),
+        ("[grid]\nlr = [0.1, -1]\n", "lr must be a number above 0, not -1 (in the setting lr=-1)"),
+        ("[base\n", "is not valid TOML"),
+    ],
+)
+def test_files_that_say_no_sweep(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(CvgnnError) as caught:
+        read_sweep(file)
+    assert str(file) in str(caught.value)
+    assert sentence in str(caught.value)

@@ -1,0 +1,150 @@
+"""Many runs in processes of their own: finished once, whatever is killed, whatever the number of workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cvgnn.cli.main import main
+
+GRID = ["--grid", "lr=0.01,0.05", "optimizer=adam,sgd", "--set", "hidden=8", "batch_size=20", "--seeds", "2"]
+Captured = pytest.CaptureFixture[str]
+
+
+def sweep(*words: object) -> int:
+    return main(["sweep", *map(str, words)])
+
+
+def start(*words: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "cvgnn", "sweep", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def table(out: Path) -> list[dict[str, Any]]:
+    """The settings of table.json without their seconds."""
+    content = json.loads((out / "table.json").read_text(encoding="utf-8"))
+    return [{k: v for k, v in s.items() if "seconds" not in k} for s in content["settings"]]
+
+
+def finished(out: Path) -> dict[str, int]:
+    """When each result was written, by run."""
+    return {p.parent.name: p.stat().st_mtime_ns for p in out.glob("runs/*/result.json")}
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sweep that nobody disturbs, one run at a time."""
+    out = tmp_path_factory.mktemp("calm")
+    assert sweep(*GRID, "--set", "epochs=40", "hidden=8", "batch_size=20", "--workers", "1", "--out", out) == 0
+    return out
+
+
+WORDS = [*GRID[:4], "epochs=40", *GRID[4:]]
+
+
+def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path, calm: Path, capsys: Captured) -> None:
+    assert sweep(*WORDS, "--workers", "3", "--out", tmp_path) == 0
+    assert table(tmp_path) == table(calm)
+    shown = capsys.readouterr().out
+    assert "best of 4 settings for each optimizer, chosen by validation accuracy:" in shown
+    assert "8/8  citeseer " in shown
+
+    before = finished(tmp_path)
+    assert len(before) == 8
+    assert sweep(*WORDS, "--out", tmp_path) == 0
+    assert finished(tmp_path) == before  # nothing is run again
+    assert "8 of 8 runs were finished before" in capsys.readouterr().out
+    assert sweep(*WORDS, "--seeds", "3", "--out", tmp_path) == 0
+    assert len(finished(tmp_path)) == 12
+    assert {name: finished(tmp_path)[name] for name in before} == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_sweep_that_is_stopped_ends_with_the_same_table(tmp_path: Path, calm: Path, number: signal.Signals) -> None:
+    process = start(*WORDS, "--out", tmp_path)
+    while len(finished(tmp_path)) < 3 and process.poll() is None:
+        time.sleep(0.01)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    before = finished(tmp_path)
+    assert 3 <= len(before) < 8, (out, err)
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+    else:
+        assert process.returncode == 128 + number
+        assert err.decode().endswith("runs to go; the same command goes on\n")
+    assert sweep(*WORDS, "--out", tmp_path) == 0
+    after = finished(tmp_path)
+    assert {name: after[name] for name in before} == before  # no finished run is repeated
+    assert table(tmp_path) == table(calm)
+
+
+def test_a_killed_worker_is_noticed_and_its_run_tried_again(tmp_path: Path, capsys: Captured) -> None:
+    words = ["--grid", "seed=0", "--set", "epochs=3000", "hidden=8", "batch_size=20", "--workers", "1"]
+    process = start(*words, "--out", tmp_path)
+    logs: list[Path] = []
+    while not any(p.read_text(encoding="utf-8") for p in tmp_path.glob("runs/*/metrics.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    children = subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True, text=True)
+    if children.returncode:
+        process.kill()
+        pytest.skip("pgrep is not here to find the worker")
+    workers = [int(p) for p in children.stdout.split() if _trains(int(p), process.pid)]
+    assert len(workers) == 1, children.stdout
+    os.kill(workers[0], signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, (out, err)
+    assert "its process was killed (exit code -9); it is begun again" in err.decode()
+    assert len(finished(tmp_path)) == 1
+    assert not logs
+
+
+def _trains(process: int, parent: int) -> bool:
+    """Whether a process of the session holds a run's log: the worker, not the sweep or its fork server."""
+    try:
+        links = [os.readlink(p) for p in Path(f"/proc/{process}/fd").iterdir()]
+    except OSError:
+        return False
+    return process != parent and any(link.endswith("log.txt") for link in links)
+
+
+def test_a_failed_run_is_listed_and_does_not_stop_the_rest(tmp_path: Path, capsys: Captured) -> None:
+    words = ["--grid", "lr=1e38,0.01", "--set", "epochs=3", "optimizer=sgd", "hidden=8", "--out", tmp_path]
+    assert sweep(*words) == 1
+    out = capsys.readouterr().out
+    assert "lr=1e+38  FAILED: training diverged at step " in out
+    assert "1 of 2 runs failed; the reasons are in " in out
+    assert len(finished(tmp_path)) == 1
+    assert "training diverged" in (tmp_path / "table.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "nothing to sweep over; give --grid, --paper, --file or --seeds"),
+        (["--grid", "lr=fast"], "lr must be a number above 0, not 'fast' (in the setting lr=fast, seed=0)"),
+        (["--set", "lr=1,2", "--seeds", "2"], "--set gives one value to lr, not 2; several belong to --grid"),
+        (["--paper", "imdb"], "unknown paper dataset 'imdb'"),
+        (["--file", "no.toml"], "there is no file no.toml"),
+        (["--file", "a.toml", "--grid", "lr=1"], "--file says all of a sweep; leave --grid, --set and --paper out"),
+        (["--grid", "lr=1", "--seeds", "0"], "seeds must be a whole number of at least 1, not 0"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(tmp_path: Path, capsys: Captured, words: list[str], sentence: str) -> None:
+    assert sweep(*words, "--out", tmp_path / "out") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"cvgnn: {sentence}")
+    assert not (tmp_path / "out").exists()
