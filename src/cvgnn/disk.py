@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from pathlib import Path
 from typing import BinaryIO
 
@@ -56,7 +57,7 @@ def write_file(path: Path, data: bytes) -> None:
     ...     (Path(name) / "a").read_bytes(), [p.name for p in Path(name).iterdir()]
     (b'1', ['a'])
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with create(partial) as file:
             write(file, data)

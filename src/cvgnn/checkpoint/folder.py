@@ -19,6 +19,7 @@ from torch import Tensor
 from cvgnn import disk
 from cvgnn._version import __version__
 from cvgnn.checkpoint.tensor_file import TensorFile, write_tensors
+from cvgnn.graph.names import shown
 from cvgnn.sealed import is_sealed, parse_object, seal
 
 FORMAT = "cvgnn-checkpoint"
@@ -92,7 +93,7 @@ class Checkpoints:
 
     def newest(self) -> Checkpoint | None:
         """The newest sound checkpoint; damaged ones are told of and passed over. None if there is none."""
-        for path in sorted(self._numbered(), reverse=True):
+        for path in sorted(self._numbered(), key=lambda path: int(path.name), reverse=True):
             try:
                 found = _read(path)
             except ValueError as error:
@@ -105,18 +106,26 @@ class Checkpoints:
     def _numbered(self) -> list[Path]:
         if not self.folder.is_dir():
             return []
-        return [path for path in self.folder.iterdir() if re.fullmatch("[0-9]{6,18}", path.name) and path.is_dir()]
+        return [path for path in self.folder.iterdir() if re.fullmatch("[0-9]{6,18}", path.name)]
 
     def _remove(self, path: Path) -> None:
         """First the name, so that no half of it is ever taken for a checkpoint. What cannot be removed stays."""
         with contextlib.suppress(OSError):
             gone = self.folder / f".{secrets.token_hex(4)}.partial"
             disk.rename(path, gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            _remove_all(gone)
 
     def _remove_unfinished(self) -> None:
         for path in self.folder.glob(".*.partial"):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_all(path)
+
+
+def _remove_all(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:  # not a checkpoint of ours, but in its place
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _read(path: Path) -> Checkpoint:
@@ -136,7 +145,11 @@ def _read(path: Path) -> Checkpoint:
         raise ValueError(f"{BODY} does not match its own checksum")
     version = text.get("version")
     if text.get("format") != FORMAT or version != VERSION:
-        raise ValueError(f"{BODY} is of version {str(version)[:40]}, and this cvgnn reads version {VERSION}")
-    if text.keys() != _KEYS or not isinstance(text["body"], dict) or not isinstance(text["tensors_sha256"], str):
+        raise ValueError(f"{BODY} is of version {shown([str(version)[:40]])}, and this cvgnn reads version {VERSION}")
+    if text.keys() != _KEYS or not isinstance(text["body"], dict) or not _is_sha256(text["tensors_sha256"]):
         raise ValueError(f"{BODY} lacks what a checkpoint has")
     return Checkpoint(path, text["body"], TensorFile(path / TENSORS, sha256=text["tensors_sha256"]))
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cvgnn import disk
+from cvgnn.sealed import short
 
 _PIECE = 1 << 22
 _MAX_HEADER = 1 << 24
@@ -76,10 +77,14 @@ class TensorFile(Mapping[str, Tensor]):
                     raise ValueError(f"{path.name} states a header of {header} bytes")
             self._file = safe_open(path, framework="pt")
             self._names = frozenset(self._file.keys())  # type: ignore[no-untyped-call]
+            for name in self._names:
+                kind = self._file.get_slice(name).get_dtype()  # type: ignore[no-untyped-call]
+                if kind not in _DTYPES.values():
+                    raise ValueError(f"{path.name} holds {short(name)} as {kind}, which is not read")
         except OSError as error:
             raise ValueError(f"{path.name} cannot be read ({error.strerror})") from None
         except SafetensorError as error:
-            raise ValueError(f"{path.name} is damaged ({error})") from None
+            raise ValueError(f"{path.name} is damaged ({short(str(error))})") from None
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._names:

@@ -7,7 +7,7 @@ They share one code path; what differs is the fan-out (`exact` takes all neighbo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, final, get_args
 
 import torch
@@ -66,6 +66,10 @@ class Estimator(ABC):
     @abstractmethod
     def commit(self, step: int) -> None:
         """Apply the history writes that the last forward pass staged (Algorithm 1, lines 13 to 17)."""
+
+    def staged(self) -> list[Tensor]:
+        """What `commit` would write."""
+        return []
 
     @abstractmethod
     def discard(self) -> None:
@@ -138,11 +142,11 @@ class ControlVariate(Estimator):
         """`Hbar^(k)`, `1 <= k < K`."""
         return self.histories[k - 1]
 
-    def initialize(self, hidden: Sequence[Tensor]) -> None:
+    def initialize(self, hidden: Iterable[Tensor]) -> None:
         """`Hbar^(k) = H^(k)` of an exact pass at `W_1` (Algorithm 1, line 2, with sigma).
 
         Args:
-            hidden: `H^(1)..H^(K-1)` for all nodes, as `cvgnn.model.exact_hidden` returns them.
+            hidden: `H^(1)..H^(K-1)` for all nodes, as `cvgnn.model.exact_hidden` returns them, or one by one.
         """
         for history, H in zip(self.histories, hidden, strict=True):
             history.fill(H, step=0)
@@ -165,6 +169,10 @@ class ControlVariate(Estimator):
         for k, (ids, H) in self._staged.items():
             self.history(k).push(ids, H, step=step)
         self._staged.clear()
+
+    def staged(self) -> list[Tensor]:
+        """See `Estimator.staged`."""
+        return [H for _, H in self._staged.values()]
 
     def discard(self) -> None:
         """See `Estimator.discard`."""

@@ -11,12 +11,17 @@ from cvgnn.experiments.machine import batch_rows
 from cvgnn.graph import Graph, SparseFeatures
 
 _GIB = 2**30
+_SCRATCH = 1 << 25
+"""Elements that `Propagation.product` works on at a time, at most."""
+
+_BYTES_WHILE_MULTIPLIED = 24
+"""For an entry of a sparse `P X`: SciPy's product in float64 and int32, and its conversion."""
 
 
 def estimate(graph: Graph, config: TrainConfig) -> dict[str, int]:
     """Bytes that a run needs beyond the graph as it is loaded, by what they are for; the largest first.
 
-    An estimate from above, but for what torch and the allocator keep for themselves.
+    Within a fifth of what was measured on graphs of 60,000 nodes (tests/experiments/test_memory.py).
     """
     n, F, C = graph.num_nodes, graph.num_features, graph.num_classes
     size = graph.x.dtype.itemsize if graph.x.dtype.itemsize == 8 else 4
@@ -24,15 +29,19 @@ def estimate(graph: Graph, config: TrainConfig) -> dict[str, int]:
     stored = 2 if config.history_dtype == "bfloat16" else size
     rows = batch_rows(graph, config)
     dense = not isinstance(graph.x, SparseFeatures)
+    matrices = (0, 1, 3)[min(len(widths), 2)]  # H; from the third layer on also H W and P (H W)
+    summed = min(n * max(C, config.hidden if len(widths) > 1 else 0), _SCRATCH)
     parts = {
-        "P X": 0 if _has_PX(graph, config) else n * F * size if dense else _sparse_product_bytes(graph, size),
+        "P X": 0 if _has_PX(graph, config) else n * F * size if dense else _sparse_product_bytes(graph),
         "P": n * 4 * size + (graph.num_edges * size if graph.edge_weight is not None else 0),
         "histories": sum(n * (d * stored + 8) for d in widths) if config.estimator == "cv" else 0,
-        # A hidden matrix, its successor before the activation, and the logits.
-        "evaluation": n * size * (max(widths, default=0) * (2 if len(widths) > 1 else 1) + 2 * C),
+        "evaluation": size * (n * (max(widths, default=0) * matrices + 2 * C) + 2 * summed),
         "a batch": int(rows * size * ((F if dense else 0) + 5 * config.hidden)),
         "weights and optimizer": 5 * size * (F * config.hidden + config.hidden**2 * max(0, config.layers - 2)),
     }
+    # Sums over rows of a matrix work in pieces, and `P X` is computed before there is anything else.
+    computing = 0 if _has_PX(graph, config) or not dense else 2 * min(n * F, _SCRATCH) * size
+    parts["computing P X"] = max(0, computing - sum(parts[name] for name in ("histories", "evaluation", "a batch")))
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
 
 
@@ -72,11 +81,11 @@ def _has_PX(graph: Graph, config: TrainConfig) -> bool:
     return graph.PX is not None and graph.PX_normalization == config.normalization
 
 
-def _sparse_product_bytes(graph: Graph, size: int) -> int:
+def _sparse_product_bytes(graph: Graph) -> int:
     """At most: every entry of a row of `X` appears in the row of every neighbor, and no two meet."""
     assert isinstance(graph.x, SparseFeatures)
     entries = int((graph.x.indptr.diff() * (graph.degree + 1)).sum())
-    return min(entries, graph.num_nodes * graph.num_features) * (size + 4)
+    return min(entries, graph.num_nodes * graph.num_features) * _BYTES_WHILE_MULTIPLIED
 
 
 def _free_of_machine() -> int | None:
@@ -88,10 +97,12 @@ def _free_of_machine() -> int | None:
 
 def _free_of_group() -> list[int | None]:
     """What the control group (a container, a batch job) leaves."""
-    folders = [Path("/sys/fs/cgroup")]
+    root = Path("/sys/fs/cgroup")
+    folders = [root]
     for line in _lines("/proc/self/cgroup"):
         if line.startswith("0::"):
-            folders.append(Path("/sys/fs/cgroup") / line[3:].strip().lstrip("/"))
+            own = root / line[3:].strip().lstrip("/")
+            folders += [own, *(p for p in own.parents if p.is_relative_to(root) and p != root)]
     pairs = [(f / "memory.max", f / "memory.current") for f in folders]
     pairs.append(
         (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"))
@@ -100,8 +111,19 @@ def _free_of_group() -> list[int | None]:
     for limit, usage in pairs:
         numbers = [next(iter(_lines(str(path))), "").strip() for path in (limit, usage)]
         if all(text.isdigit() for text in numbers):
-            found.append(max(0, int(numbers[0]) - int(numbers[1])))
+            found.append(max(0, int(numbers[0]) - int(numbers[1]) + _cached(limit.parent)))
     return found
+
+
+def _cached(group: Path) -> int:
+    """Bytes of files that the kernel keeps for a group and gives back when memory is needed."""
+    stat = dict(line.split(" ", 1) for line in _lines(str(group / "memory.stat")) if " " in line)
+    names = (
+        ("total_active_file", "total_inactive_file")
+        if "total_inactive_file" in stat
+        else ("active_file", "inactive_file")
+    )
+    return sum(int(stat[name]) for name in names if stat.get(name, "").strip().isdigit())
 
 
 def _free_of_limits() -> int | None:
@@ -109,10 +131,14 @@ def _free_of_limits() -> int | None:
         import resource
     except ImportError:  # Windows
         return None
-    used = next((int(line.split()[1]) * 1024 for line in _lines("/proc/self/status") if line.startswith("VmData:")), 0)
-    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
-    real = [limit for limit in limits if limit not in (resource.RLIM_INFINITY, -1) and limit < sys.maxsize]
-    return max(0, min(real) - used) if real else None
+    status = dict(line.split(":", 1) for line in _lines("/proc/self/status") if ":" in line)
+    free = []
+    for kind, name in ((resource.RLIMIT_DATA, "VmData"), (resource.RLIMIT_AS, "VmSize")):
+        limit = resource.getrlimit(kind)[0]
+        if limit not in (resource.RLIM_INFINITY, -1) and limit < sys.maxsize:
+            used = int(status.get(name, "0 kB").split()[0]) * 1024
+            free.append(max(0, limit - used))
+    return min(free, default=None)
 
 
 def _lines(path: str) -> list[str]:

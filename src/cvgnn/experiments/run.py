@@ -18,7 +18,7 @@ from cvgnn.experiments import memory as memory_needs
 from cvgnn.experiments.checkpointing import Checkpointer
 from cvgnn.experiments.machine import peak_rss_bytes, sensible_threads, thread_count
 from cvgnn.graph import Graph, Propagation
-from cvgnn.model import GCN, exact_embedding, exact_hidden, exact_logits
+from cvgnn.model import GCN, each_hidden, exact_embedding, exact_logits
 from cvgnn.optim import check_options, make_optimizer
 from cvgnn.sampling import BatchLoader, FeatureSource, NeighborSampler, propagate_features
 from cvgnn.training import Diverged, EpochRecord, Evaluator, Guard, Trainer
@@ -222,7 +222,7 @@ def build_estimator(
     storage = torch.bfloat16 if config.history_dtype == "bfloat16" else propagation.dtype
     estimator = ControlVariate(features, model.hidden_widths, dtype=propagation.dtype, storage=storage)
     if initialize:
-        estimator.initialize(exact_hidden(model, features, propagation))
+        estimator.initialize(each_hidden(model, features, propagation))
     return estimator
 
 

@@ -36,7 +36,7 @@ def stop_requests(say: Callable[[str], None]) -> Iterator[StopRequest]:
         yield request
         return
     # A shell starts its background jobs with SIGINT ignored; that stays so.
-    wanted = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    wanted = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield request

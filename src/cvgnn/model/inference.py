@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -17,13 +17,18 @@ from cvgnn.sampling import FeatureSource
 _ROWS_PER_CHUNK = 1 << 14
 
 
-@torch.no_grad()
 def exact_hidden(model: GCN, features: FeatureSource, propagation: Propagation) -> list[Tensor]:
     """`H^(1)..H^(K-1)` for all nodes, without dropout, each `[N, d_k]`; empty for `K = 1`."""
-    hidden: list[Tensor] = []
+    return list(each_hidden(model, features, propagation))
+
+
+def each_hidden(model: GCN, features: FeatureSource, propagation: Propagation) -> Iterator[Tensor]:
+    """`exact_hidden`, one by one: no more than three of the matrices exist at a time."""
+    H: Tensor | None = None
     for k in range(model.num_layers - 1):
-        hidden.append(_next_hidden(model.layer(k), features, propagation, hidden[-1] if hidden else None))
-    return hidden
+        with torch.no_grad():
+            H = _next_hidden(model.layer(k), features, propagation, H)
+        yield H
 
 
 @torch.no_grad()

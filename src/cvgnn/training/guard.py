@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -60,10 +60,16 @@ class Guard:
         require_integer("most_skipped", self.most_skipped, at_least=1)
 
     @torch.no_grad()
-    def accepts(self, loss: float, parameters: list[nn.Parameter]) -> bool:
-        """Whether loss and gradients are finite; if so, the gradients are clipped."""
+    def accepts(self, loss: float, parameters: list[nn.Parameter], staged: Iterable[Tensor] = ()) -> bool:
+        """Whether a step may be taken; if so, the gradients are clipped.
+
+        Args:
+            loss: must be finite.
+            parameters: their gradients must be.
+            staged: what the histories will keep; dropout can hide an entry of it from loss and gradients.
+        """
         gradients = [p.grad for p in parameters if p.grad is not None]
-        if not math.isfinite(loss):
+        if not math.isfinite(loss) or not all(map(is_finite, staged)):
             return False
         norm = gradient_norm(gradients)
         if not math.isfinite(norm):
@@ -82,13 +88,21 @@ def gradient_norm(gradients: list[Tensor]) -> float:
     total = sum(norm * norm for norm in map(float, torch._foreach_norm(gradients))) if gradients else 0.0
     if math.isfinite(total):
         return math.sqrt(total)
-    # Squares of float32 overflow long before the numbers do.
-    return math.hypot(*(float(torch.linalg.vector_norm(g, dtype=torch.float64)) for g in gradients))
+    # Squares overflow long before the numbers do.
+    largest = max(float(g.abs().max()) for g in gradients if g.numel())
+    if not math.isfinite(largest):
+        return largest
+    return largest * math.hypot(*(float(torch.linalg.vector_norm(g.double() / largest)) for g in gradients))
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every entry is a number; a sum tells in one pass, unless it overflows."""
+    return math.isfinite(float(tensor.sum())) or bool(tensor.isfinite().all())
 
 
 def weights_are_finite(model: nn.Module) -> bool:
     """Whether every parameter is a number everywhere."""
-    return all(bool(p.isfinite().all()) for p in model.parameters())
+    return all(is_finite(p.detach()) for p in model.parameters())
 
 
 @torch.no_grad()
@@ -113,7 +127,11 @@ def first_bad(model: GCN, batch: Batch, estimator: Estimator, loss: float) -> st
 
 def _in_order(model: GCN, batch: Batch, estimator: Estimator) -> Iterator[tuple[str, Tensor]]:
     A = estimator.input(batch)
-    yield "P X on the batch (the features)", A.PX.values if isinstance(A, SparseInput) else A
+    if isinstance(A, SparseInput):  # the sum of a row is not finite if one of its entries is not
+        W = model.layer(0).weight
+        yield "P X on the batch (the features), summed over each row,", A.product(torch.ones_like(W[:, :1]))
+    else:
+        yield "P X on the batch (the features)", A
     for k, layer in enumerate(model.in_order, start=1):
         for name, parameter in layer.named_parameters(prefix=f"layers.{k - 1}"):
             yield f"the weight {name}, before this step,", parameter

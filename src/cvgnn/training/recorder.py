@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -78,6 +79,7 @@ class Recorder:
         self._say = say
         self._lines = [_line(record) for record in earlier]
         self._file: BinaryIO | None = None
+        self._closed = False
         if path is not None:
             try:
                 self._open(path)
@@ -96,11 +98,18 @@ class Recorder:
             else:
                 disk.write(self._file, line)
         except OSError as error:
-            self.close()
+            self._let_go()
             self._say(f"epoch {record.epoch} is not in {self._path} yet: {disk.reason(error)}; it is kept for later")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Write what is missing, if it can be written now, and let go of the file."""
+        if self._path is not None and self._file is None and not self._closed:
+            with contextlib.suppress(OSError):
+                self._open(self._path)
+        self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -107,7 +107,7 @@ class Trainer:
         with mostly_one_thread():
             loss = self._loss_and_gradient(batch)
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-            if self.guard.accepts(float(loss), parameters):
+            if self.guard.accepts(float(loss), parameters, self.estimator.staged()):
                 self.optimizer.step()
                 self.estimator.commit(batch.step)
                 self.position.skipped_in_a_row = 0
