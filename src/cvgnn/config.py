@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any, Literal, final, get_args, get_type_hints
 
 from cvgnn.errors import require, require_integer, require_number, unknown_name
-from cvgnn.limits import MAX_THREADS, check_fan_out
+from cvgnn.limits import (
+    MAX_BATCH,
+    MAX_EPOCHS,
+    MAX_HIDDEN,
+    MAX_LAYERS,
+    MAX_THREADS,
+    check_fan_out,
+)
 
 
 @final
@@ -166,7 +173,10 @@ class TrainConfig:
             choices = get_args(hint)
             if choices and isinstance(choices[0], str) and getattr(self, name) not in choices:
                 raise unknown_name(name, getattr(self, name), choices)
-        at_most = {"threads": MAX_THREADS}
+        at_most = {
+            "threads": MAX_THREADS, "layers": MAX_LAYERS, "hidden": MAX_HIDDEN, "batch_size": MAX_BATCH,
+            "epochs": MAX_EPOCHS, "eval_every": MAX_EPOCHS,
+        }  # fmt: skip
         for name in ("batch_size", "epochs", "layers", "hidden", "eval_every", "threads", "seed"):
             value = getattr(self, name)
             if name != "threads" or value is not None:

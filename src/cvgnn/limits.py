@@ -7,6 +7,10 @@ from typing import Any
 from cvgnn.errors import require
 
 MAX_THREADS = 512
+MAX_LAYERS = 100
+MAX_HIDDEN = 2**20
+MAX_BATCH = 2**31 - 1
+MAX_EPOCHS = 2**31 - 1
 MAX_DRAWS = 10_000
 
 

@@ -323,4 +323,4 @@ def test_differences(then: dict[str, Any], now: dict[str, Any], sentences: list[
 
 def test_long_values_are_shortened() -> None:
     (sentence,) = differences({"a": "x" * 1000}, {"a": 1})
-    assert sentence == "a was '" + 79 * "x" + " and is 1"
+    assert sentence == "a was '" + 37 * "x" + "..." + 38 * "x" + "' and is 1"

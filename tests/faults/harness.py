@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-TIMES = ("train_seconds", "eval_seconds", "peak_rss_bytes")
+TIMES = ("train_seconds", "eval_seconds", "peak_rss_bytes", "command")
 
 # Each takes some seconds and saves its state often, within epochs too.
 VARIANTS = {
@@ -94,7 +94,7 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def result_of(folder: Path) -> dict[str, Any]:
-    """result.json without what depends on the clock and the process."""
+    """result.json without what depends on the clock, the process and the words that started it."""
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     return {key: value for key, value in result.items() if key not in TIMES}
 

@@ -104,7 +104,7 @@ def test_a_disk_that_fails_halfway(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("cvgnn.files.npz._read_array", fail)
+    monkeypatch.setattr("cvgnn.files.npz.read_array", fail)
     path = npz()(tmp_path)
     assert sentence_of(path) == f"cannot read {path}: Input/output error"
 

@@ -57,7 +57,7 @@ def _parse(folder: Path) -> Arrays:
     counts = {}
     for what in ("node", "edge"):
         path = raw / f"num-{what}-list.csv.gz"
-        numbers = read_csv(path, np.int64)
+        numbers = read_csv(path, np.int64, most_rows=1)
         require(numbers.size == 1, f"{path} must hold one number, as there is one graph; it holds {numbers.size}")
         counts[what] = int(numbers[0, 0])
     num_nodes, num_edges = counts["node"], counts["edge"]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import gzip
-import json
+import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cvgnn.datasets.progress import TransferProgress
 from cvgnn.errors import CvgnnError, require
+from cvgnn.files.npy import read_array, read_header
+from cvgnn.graph.names import shown
+from cvgnn.sealed import parse_json
 
 MOST_BYTES = 2**33  # of one array; Reddit's largest has 0.9 GB
 _BLOCK = 2**23
 _LONGEST_LINE = 2**20
-_BROKEN = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
+# RuntimeError is what zipfile raises for an encrypted member, and, as NotImplementedError, for an unknown compression.
+_BROKEN = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError)
 
 
 @contextmanager
@@ -38,7 +42,7 @@ def reading(path: Path) -> Iterator[None]:
         raise CvgnnError(f"cannot read {path}: {error.strerror}; check the file and its permissions") from error
     except _BROKEN as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CvgnnError(f"{path} is broken ({said}); take it again from its source") from error
+        raise CvgnnError(f"{path} is broken ({shown([said[:200]])}); take it again from its source") from error
 
 
 def read_npz(path: Path, *keys: str) -> list[npt.NDArray[Any]]:
@@ -48,44 +52,62 @@ def read_npz(path: Path, *keys: str) -> list[npt.NDArray[Any]]:
         path: the file.
         keys: the names of the arrays.
     """
-    with _npz(path) as stored:
-        absent = [key for key in keys if key not in stored]
-        require(not absent, f"{path} has no array {', '.join(map(repr, absent))}; it has {', '.join(stored)}")
-        return [stored[key] for key in keys]
+    with _opened(path) as (archive, members):
+        absent = [key for key in keys if key not in members]
+        has = shown(list(members)[:20])[:300]
+        require(not absent, f"{path} has no array {', '.join(map(repr, absent))}; it has {has}")
+        arrays = []
+        for key in keys:
+            info = members[key]
+            require(
+                info.file_size <= MOST_BYTES,
+                f"{info.filename!r} in {path} claims {info.file_size} bytes when unpacked, more than any array has",
+            )
+            with archive.open(info) as stream, _told(path):
+                arrays.append(read_array(stream, repr(key), info.file_size))
+        return arrays
 
 
 def npz_keys(path: Path) -> list[str]:
     """The names of the arrays of an `.npz` file."""
-    with _npz(path) as stored:
-        return list(stored)
+    with _opened(path) as (_, members):
+        return list(members)
 
 
 @contextmanager
-def _npz(path: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
-    # The file is opened here: numpy leaves it open where it is not a whole archive.
+def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """An `.npz` file, and its members by the names of the arrays."""
     with reading(path), path.open("rb") as file:
         require(file.read(2) == b"PK", f"{path} is not an .npz file; take it again from its source")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as stored:
-            for info in stored.zip.infolist():
-                require(
-                    info.file_size <= MOST_BYTES,
-                    f"{info.filename!r} in {path} claims {info.file_size} bytes when unpacked, more than any array has",
-                )
-            yield stored
+        with zipfile.ZipFile(file) as archive:
+            yield archive, {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
 
 
 def read_npy(path: Path) -> npt.NDArray[Any]:
     """An `.npy` file as a memory map, without pickle."""
-    with reading(path):
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        return array
+    with reading(path), path.open("rb") as file:
+        with _told(path):
+            header = read_header(file, "it", os.fstat(file.fileno()).st_size)
+        if not header.num_bytes:  # an empty file cannot be mapped
+            return np.empty(header.shape, dtype=header.dtype)
+        order: Literal["F", "C"] = "F" if header.fortran_order else "C"
+        return np.memmap(file, header.dtype, "r", offset=file.tell(), shape=header.shape, order=order)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What is wrong with an array, without the advice for a file that one has made oneself."""
+    try:
+        yield
+    except CvgnnError as error:
+        what = str(error).partition(";")[0]
+        raise CvgnnError(f"{path} is broken ({what}); take it again from its source") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object."""
     with reading(path):
-        value = json.loads(path.read_bytes())
+        value = parse_json(path.read_bytes())
         require(isinstance(value, dict), f"{path} must hold a JSON object, not a {type(value).__name__}")
         return dict(value)
 

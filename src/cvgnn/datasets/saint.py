@@ -12,6 +12,7 @@ from cvgnn.datasets.build import adjacency, assemble, checked_ids
 from cvgnn.datasets.raw import npz_keys, read_json, read_npy, read_npz
 from cvgnn.errors import CvgnnError, require
 from cvgnn.graph import Graph
+from cvgnn.sealed import short
 
 _ROLES = {"train": "tr", "val": "va", "test": "te"}
 _NODE_TYPES = {"train": 1, "val": 2, "test": 3}
@@ -109,11 +110,11 @@ def _class_map(path: Path, num_nodes: int) -> npt.NDArray[np.int64]:
     """Labels from `{"node id": class}`; -1 where a node is not named."""
     y = np.full(num_nodes, -1, dtype=np.int64)
     for key, value in read_json(path).items():
-        node = int(key) if key.isascii() and key.isdigit() else -1
+        node = int(key) if key.isascii() and key.isdigit() and len(key) < 20 else -1
         if not 0 <= node < num_nodes:
-            raise CvgnnError(f"{path} names node {key!r}, which does not exist; ids lie in 0..{num_nodes - 1}")
+            raise CvgnnError(f"{path} names node {key[:40]!r}, which does not exist; ids lie in 0..{num_nodes - 1}")
         if type(value) is not int or not 0 <= value < 2**31:
-            raise CvgnnError(f"the class of node {key!r} in {path} must be a number 0, 1, ..., not {str(value)[:40]}")
+            raise CvgnnError(f"the class of node {key!r} in {path} must be a number 0, 1, ..., not {short(value)}")
         y[node] = value
     return y
 

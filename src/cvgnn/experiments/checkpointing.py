@@ -65,7 +65,8 @@ class Checkpointer:
             try:
                 restore_trainer(trainer, self._found.tensors, self._found.body.get("trainer"))
                 require(
-                    [record.epoch for record in self.records] == list(range(1, trainer.position.epoch)),
+                    len(self.records) == trainer.position.epoch - 1
+                    and all(record.epoch == i for i, record in enumerate(self.records, start=1)),
                     "its records are not those of the epochs that are done",
                 )
             except CvgnnError as error:

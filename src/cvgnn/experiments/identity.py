@@ -13,11 +13,12 @@ from torch import Tensor
 import cvgnn
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.graph import Graph, SparseFeatures
-from cvgnn.sealed import digest
+from cvgnn.sealed import digest, short
 from cvgnn.store import describe_store, is_store
 
 _PIECE = 1 << 24
 _LIBRARIES = ("torch", "numpy", "numba")
+_MOST_TOLD = 20
 
 
 def identity(graph: Graph, source: GraphSource, config: TrainConfig, *, threads: int) -> dict[str, Any]:
@@ -41,12 +42,13 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     ['lr was 0.1 and is 0.2']
     """
     words = {"graph": "the graph's content has changed", "code": "cvgnn's own code has changed"}
-    names = sorted(then.keys() | now.keys())
-    return [
-        words.get(name) or f"{name} was {_shown(then, name)} and is {_shown(now, name)}"
-        for name in names
-        if then.get(name, ...) != now.get(name, ...)
+    names = [name for name in sorted(then.keys() | now.keys()) if then.get(name, ...) != now.get(name, ...)]
+    told = [
+        words.get(name)
+        or f"{name if name.isidentifier() and len(name) < 80 else short(name)} was {_shown(then, name)} and is {_shown(now, name)}"
+        for name in names[:_MOST_TOLD]
     ]
+    return told + ([f"and {len(names) - _MOST_TOLD} more"] if len(names) > _MOST_TOLD else [])
 
 
 def graph_digest(graph: Graph, source: GraphSource) -> str:
@@ -86,7 +88,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _shown(values: dict[str, Any], name: str) -> str:
-    return repr(values[name])[:80] if name in values else "not set"
+    return short(values[name]) if name in values else "not set"
 
 
 def _version_of(name: str) -> str:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import os
 from pathlib import Path
 from typing import Any, final
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from cvgnn.config import GraphSource, TrainConfig
-from cvgnn.errors import CvgnnError, require_integer
+from cvgnn.errors import CvgnnError, require
 from cvgnn.experiments.run import Run, build_model
 from cvgnn.experiments.settings import read_object, read_settings
 from cvgnn.experiments.source import load_source
 from cvgnn.graph import Graph, Propagation
+from cvgnn.graph.names import shown
 from cvgnn.sampling import propagate_features
+from cvgnn.sealed import short
+
+_SMALL = 2**20
 
 
 @final
@@ -33,18 +41,22 @@ class SavedRun:
         graph = load_source(self.source) if graph is None else graph
         propagation = Propagation(graph, normalization=self.config.normalization)
         classes = self.result.get("num_classes", graph.num_classes)
-        require_integer(f"{self.path / 'result.json'}: num_classes", classes, at_least=1)
-        model = build_model(graph, self.config, dtype=propagation.dtype, num_classes=classes)
+        require(
+            type(classes) is int and classes >= 1,
+            f"{self.path / 'result.json'}: num_classes must be a whole number of at least 1, not {short(classes)}",
+        )
         file = self.path / "weights.safetensors"
         weights = _read_weights(file)
+        _refuse_larger_model(file, graph, self.config, classes, weights)
+        model = build_model(graph, self.config, dtype=propagation.dtype, num_classes=classes)
         mine = model.state_dict()
         for name in sorted(mine.keys() | weights.keys()):
             here = "nothing" if name not in mine else f"{list(mine[name].shape)}"
             there = "nothing" if name not in weights else f"{list(weights[name].shape)}"
             if here != there:
                 raise CvgnnError(
-                    f"{file} does not fit the graph {graph.name!r}: {name} is {there} in the file, but the graph and "
-                    f"config.json ask for {here}; give the graph that the run was trained on"
+                    f"{file} does not fit the graph {graph.name!r}: {shown([name[:80]])} is {there} in the file, "
+                    f"but the graph and config.json ask for {here}; give the graph that the run was trained on"
                 )
             if not bool(weights[name].isfinite().all()):
                 raise CvgnnError(f"{file} holds NaN or infinite values in {name}: the run diverged, or it is damaged")
@@ -75,10 +87,34 @@ def read_run(path: Path, *, source: GraphSource | None = None) -> SavedRun:
     return SavedRun(path=path, source=source or where, config=config, result=result)
 
 
-def _read_weights(file: Path) -> dict[str, Any]:
+def _refuse_larger_model(
+    file: Path, graph: Graph, config: TrainConfig, num_classes: int, weights: dict[str, Tensor]
+) -> None:
+    """Refuse a config that asks for far more weights than there are, before it takes memory for them."""
+    widths = [graph.num_features, *([config.hidden] if config.layers > 1 else []), num_classes]
+    asked = sum(a * b for a, b in itertools.pairwise(widths)) + max(0, config.layers - 2) * config.hidden**2
+    there = sum(tensor.numel() for tensor in weights.values())
+    require(
+        asked <= there + _SMALL and config.layers <= len(weights) + 10,
+        f"{file} does not fit the graph {graph.name!r}: it holds {there} weights in {len(weights)} matrices and "
+        f"vectors, but the graph and config.json ask for {short(asked)} in {short(config.layers)} layers; give the "
+        "graph that the run was trained on",
+    )
+
+
+def _read_weights(file: Path) -> dict[str, Tensor]:
     try:
-        return load_file(file)
+        with file.open("rb") as opened:
+            header = int.from_bytes(opened.read(8), "little")
+            require(header <= os.fstat(opened.fileno()).st_size, f"cannot read {file}: it is damaged (its header)")
+        weights: dict[str, Tensor] = load_file(file)
     except FileNotFoundError:
         raise CvgnnError(f"{file} is missing: the run is not finished, or this is not a run folder") from None
     except (SafetensorError, OSError) as error:
-        raise CvgnnError(f"cannot read {file}: it is damaged ({error})") from None
+        raise CvgnnError(f"cannot read {file}: it is damaged ({shown([str(error)[:200]])})") from None
+    for name, tensor in weights.items():
+        require(
+            tensor.dtype in (torch.float32, torch.float64),
+            f"{file} holds {short(name)} as {tensor.dtype}; weights are float32 or float64",
+        )
+    return weights

@@ -78,8 +78,8 @@ class CsvTable(Table):
             try:
                 float(row[at])
             except ValueError:
-                what = f"{row[at]!r} is no number" if row[at] else "nothing where a number must be"
-                raise CvgnnError(f"{self.path}, line {line}, column {self.columns[at]!r}: {what}") from None
+                what = f"{row[at][:80]!r} is no number" if row[at] else "nothing where a number must be"
+                raise CvgnnError(f"{self.path}, line {line}, column {self.columns[at][:80]!r}: {what}") from None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.files.limits import check_archive, told
+from cvgnn.files.npy import read_array
 from cvgnn.graph import Graph, RandomSplit
 from cvgnn.graph.arrays import checked_csr, from_arrays
 from cvgnn.graph.names import shown
@@ -133,42 +133,9 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
             for member in members:
                 key = member.filename.removesuffix(".npy")
                 with archive.open(member) as stream:
-                    arrays[key] = _read_array(stream, key, member.file_size)
+                    arrays[key] = read_array(stream, key, member.file_size)
             return arrays
     except CvgnnError:
         raise
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         raise CvgnnError(f"it is damaged, or no .npz file ({shown([error])[:200]})") from None
-
-
-def _read_array(stream: IO[bytes], key: str, size: int) -> np.ndarray:
-    """An array of plain numbers or strings; its header must agree with the size of its member, before memory is taken.
-
-    Args:
-        stream: the member, unpacked as it is read; it yields no more than `size` bytes and checks its CRC at the end.
-        key: for messages.
-        size: of the unpacked member.
-    """
-    version = np.lib.format.read_magic(stream)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    require(version in readers, f"{key} is written in version {version} of the npy format; known: (1, 0), (2, 0)")
-    shape, fortran_order, dtype = readers[version](stream)
-    kind = "pickled Python objects" if dtype.hasobject else f"{dtype}, neither numbers nor strings"
-    require(
-        not dtype.hasobject and dtype.kind in "biufU",
-        f"{key} holds {kind}, which are not read; save it as an array of numbers or strings",
-    )
-    num_bytes = math.prod(shape) * dtype.itemsize
-    require(
-        all(length >= 0 for length in shape) and stream.tell() + num_bytes == size,
-        f"{key} claims to have shape {list(shape)} of {dtype}, but {size - stream.tell()} bytes follow: it is damaged",
-    )
-    array = np.empty(shape, dtype=dtype, order="F" if fortran_order else "C")
-    view = array.reshape(-1, order="A").view(np.uint8).data if num_bytes else memoryview(b"")
-    filled = 0
-    while filled < num_bytes:
-        count = stream.readinto(view[filled:])  # type: ignore[attr-defined]
-        require(count > 0, f"{key} ends too early: the file is damaged")
-        filled += count
-    require(stream.read(1) == b"", f"{key} is longer than it says: the file is damaged")
-    return array if dtype.isnative else array.astype(dtype.newbyteorder("="))

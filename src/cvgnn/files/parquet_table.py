@@ -65,7 +65,7 @@ class ParquetTable(Table):
         known = (types.is_string, types.is_large_string, types.is_integer, types.is_boolean)
         require(
             any(test(column.type) for test in known),
-            f"{self.path}, column {name!r} holds {column.type}; it must hold integers or strings",
+            f"{self.path}, column {name[:80]!r} holds {str(column.type)[:80]}; it must hold integers or strings",
         )
         encoded = column.cast(self._arrow.large_string()).combine_chunks().dictionary_encode()
         codes = encoded.indices.cast(self._arrow.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
@@ -106,7 +106,7 @@ class ParquetTable(Table):
         numeric = kind.value_type if lists else kind
         require(
             types.is_integer(numeric) or types.is_floating(numeric) or types.is_boolean(numeric),
-            f"{self.path}, column {name!r} holds {kind}; it must hold numbers",
+            f"{self.path}, column {name[:80]!r} holds {str(kind)[:80]}; it must hold numbers",
         )
         if not lists:
             return 1

@@ -41,7 +41,7 @@ class Table(ABC):
         self.columns = tuple(columns)
         twice = [name for i, name in enumerate(self.columns) if name in self.columns[:i]]
         if twice:
-            raise CvgnnError(f"{path} has two columns {twice[0]!r}; give each column a name of its own")
+            raise CvgnnError(f"{path} has two columns {twice[0][:80]!r}; give each column a name of its own")
 
     @abstractmethod
     def read(
@@ -65,13 +65,15 @@ class Table(ABC):
     def error(self, row: int, column: str | None, what: str) -> CvgnnError:
         """The error for a cell or a row."""
         at = f"{self.path}, {self.place(row)}"
-        return CvgnnError(f"{at}: {what}" if column is None else f"{at}, column {column!r}: {what}")
+        return CvgnnError(f"{at}: {what}" if column is None else f"{at}, column {column[:80]!r}: {what}")
 
     def need(self, *columns: str) -> None:
         """Refuse a table without these columns."""
         for column in columns:
             if column not in self.columns:
-                raise CvgnnError(f"{self.path} has no column {column!r}; its columns are: {shown(self.columns)}")
+                raise CvgnnError(
+                    f"{self.path} has no column {column!r}; its columns are: {shown(self.columns[:50])[:300]}"
+                )
 
     def check_finite(self, numbers: np.ndarray, columns: Sequence[str]) -> None:
         """Refuse NaN and infinities, naming the first; `columns` are the names of the columns of `numbers`."""

@@ -80,7 +80,7 @@ def _read_nodes(nodes: Table, features: Table | None) -> tuple[dict[str, Words],
     else:
         require(
             not rest,
-            f"{nodes.path} has features ({shown(rest[:3])}) and there is {features.path.name}; keep one",
+            f"{nodes.path} has features ({shown(rest[:3])[:80]}) and there is {features.path.name}; keep one",
         )
     words, x = nodes.read(
         words=[name for name in ("id", "label", "split") if name in nodes.columns], numbers=rest, dtype=np.float32
@@ -98,7 +98,7 @@ def _refuse_unclear_ids(table: Table, ids: Words) -> None:
         code = int(ids.codes[row])
         if code < 0:
             raise table.error(row, "id", "nothing where the node's id must be")
-        raise table.error(row, "id", f"{ids.vocabulary[code]!r} was listed before, at {table.place(code)}")
+        raise table.error(row, "id", f"{ids.vocabulary[code][:80]!r} was listed before, at {table.place(code)}")
     for row, name in enumerate(ids.vocabulary):
         if len(name) > _LONGEST_NAME:
             raise table.error(row, "id", f"an id of {len(name)} characters; at most {_LONGEST_NAME} are taken")
@@ -114,7 +114,7 @@ def _read_features(features: Table, nodes: Table, position: dict[str, int]) -> n
     if len(rows) < len(position):
         names = set(words["id"].vocabulary)
         missing = next(name for name in position if name not in names)
-        raise CvgnnError(f"{features.path} has no row for node {missing!r} of {nodes.path.name}")
+        raise CvgnnError(f"{features.path} has no row for node {missing[:80]!r} of {nodes.path.name}")
     x = np.empty_like(matrix)
     x[rows] = matrix
     return x
@@ -135,7 +135,7 @@ def _split(nodes: Table, split: Words, y: np.ndarray) -> tuple[np.ndarray, ...]:
     for code, word in enumerate(split.vocabulary):
         if word not in _SPLITS:
             row = int(np.flatnonzero(split.codes == code)[0])
-            raise nodes.error(row, "split", str(unknown_name("split", word, _SPLITS)))
+            raise nodes.error(row, "split", str(unknown_name("split", word[:80], _SPLITS)))
     without = np.flatnonzero((split.codes >= 0) & (y < 0))
     if without.size:
         row = int(without[0])
@@ -152,7 +152,7 @@ def _read_edges(
     edges.need("source", "target")
     for name in edges.columns:
         if name not in ("source", "target", "weight"):
-            raise CvgnnError(f"{edges.path}: {unknown_name('column', name, ('source', 'target', 'weight'))}")
+            raise CvgnnError(f"{edges.path}: {unknown_name('column', name[:80], ('source', 'target', 'weight'))}")
     weighted = [name for name in edges.columns if name == "weight"]
     words, numbers = edges.read(words=["source", "target"], numbers=weighted, dtype=np.float64)
     ends = [_known(edges, name, words[name], nodes, position) for name in ("source", "target")]
@@ -174,7 +174,7 @@ def _known(table: Table, column: str, words: Words, nodes: Table, position: dict
     if unknown.size:
         row = int(unknown[0])
         code = int(words.codes[row])
-        what = "nothing where a node's id must be" if code < 0 else f"{words.vocabulary[code]!r} is no node"
+        what = "nothing where a node's id must be" if code < 0 else f"{words.vocabulary[code][:80]!r} is no node"
         raise table.error(row, column, f"{what}; ids are listed in {nodes.path.name}, column 'id'")
     return places
 

@@ -59,7 +59,7 @@ def open_inside(folder: Path, file: str) -> tuple[BinaryIO, int]:
         folder: the store.
         file: its name, as a header may claim it.
     """
-    if file in ("", ".", "..") or any(c in file for c in "/\\:\0"):
+    if file in ("", ".", "..") or any(c in file for c in "/\\:") or not file.isprintable():
         raise damaged(
             folder, f"the header names the file {shown(file)}; only plain names inside the folder are allowed"
         )

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from cvgnn.config import GraphSource, TrainConfig, make_config
 from cvgnn.errors import CvgnnError, require, unknown_name
-from cvgnn.experiments.settings import _read_toml as read_toml
+from cvgnn.experiments.settings import read_toml
 
 MAX_RUNS = 100_000
 _HINTS = get_type_hints(TrainConfig)

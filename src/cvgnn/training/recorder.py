@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, final
 
 from cvgnn import disk
 from cvgnn.errors import CvgnnError, require
+from cvgnn.sealed import short
 from cvgnn.training.evaluate import Accuracies
 from cvgnn.training.trainer import EpochRecord
 
@@ -45,7 +46,7 @@ def from_row(row: Any) -> EpochRecord:
             right = type(value) is int and value >= 0
         else:
             right = (value is None and name not in numbers) or (type(value) in (int, float) and math.isfinite(value))
-        require(right, f"a record's {name} is {value!r}")
+        require(right, f"a record's {name} is {short(value)}")
     train, val, test = (row[name] for name in _ACCURACIES)
     return EpochRecord(
         epoch=row["epoch"],
