@@ -50,7 +50,9 @@ def test_an_unknown_command(capsys: pytest.CaptureFixture[str], words: list[str]
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"cvgnn: unknown command {words[0]!r}; known: train, predict, convert, datasets")
+    assert err.startswith(
+        f"cvgnn: unknown command {words[0]!r}; known: train, predict, reproduce, sweep, report, convert, datasets"
+    )
     assert err.count("\n") == 1
 
 

@@ -23,6 +23,7 @@ commands:
   predict    classes, probabilities or embeddings of nodes from a finished run
   reproduce  the paper's Table 5: its tuned settings run again, by its protocol and by the honest one
   sweep      many runs: a grid over any options, on all cores, resumable
+  report     one HTML file about runs: curves, tables, heat maps, and where every number comes from
   convert    turn your graph (npz, CSV, Parquet, pt) into a store that opens at once, whatever its size
   datasets   the named data sets: their sizes, and whether they are here
 
@@ -33,13 +34,14 @@ examples:
   cvgnn train --graph my_graph.npz                your own graph
   cvgnn train --resume runs/a                     go on with a run that was stopped or killed
   cvgnn predict runs/a --nodes 3,14 --out p.csv   predictions of the run in runs/a
+  cvgnn report runs --out report.html             all runs below the folder runs, in one page to open in a browser
   cvgnn train --help                              every option with its meaning and default
 
 cvgnn --version prints the version. Results, figures and the method: see the README and docs/.
 """
 
 
-_COMMANDS = ("train", "predict", "reproduce", "sweep", "convert", "datasets")
+_COMMANDS = ("train", "predict", "reproduce", "sweep", "report", "convert", "datasets")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ def train_command(words: Sequence[str]) -> int:
                 config,
                 plan=command.plan,
                 resume=command.resume is not None,
+                command=shlex.join(["cvgnn", "train", *words]),
                 on_epoch=console.show,
                 say=console.say,
             )

@@ -44,8 +44,7 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     words = {"graph": "the graph's content has changed", "code": "cvgnn's own code has changed"}
     names = [name for name in sorted(then.keys() | now.keys()) if then.get(name, ...) != now.get(name, ...)]
     told = [
-        words.get(name)
-        or f"{name if name.isidentifier() and len(name) < 80 else short(name)} was {_shown(then, name)} and is {_shown(now, name)}"
+        words.get(name) or f"{_readable(name)} was {_shown(then, name)} and is {_shown(now, name)}"
         for name in names[:_MOST_TOLD]
     ]
     return told + ([f"and {len(names) - _MOST_TOLD} more"] if len(names) > _MOST_TOLD else [])
@@ -67,11 +66,13 @@ def graph_digest(graph: Graph, source: GraphSource) -> str:
 
 
 def code_digest() -> str:
-    """SHA-256 over the source files of this package."""
+    """SHA-256 over the source files of this package, but for those that no run computes with."""
     root = Path(cvgnn.__file__).parent
     total = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):
-        total.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+        name = file.relative_to(root)
+        if name.parts[0] not in ("cli", "report", "sweeps"):
+            total.update(str(name).encode() + b"\0" + file.read_bytes())
     return total.hexdigest()
 
 
@@ -85,6 +86,10 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _as_json(v) for key, v in value.items()}
     return list(map(_as_json, value)) if isinstance(value, list | tuple) else value
+
+
+def _readable(name: str) -> str:
+    return name if name.isidentifier() and len(name) < 80 else short(name)  # a checkpoint may be anybody's
 
 
 def _shown(values: dict[str, Any], name: str) -> str:

@@ -13,7 +13,7 @@ from cvgnn.errors import CvgnnError, require
 from cvgnn.experiments.checkpointing import Checkpointer, matching
 from cvgnn.experiments.folder import RunFolder
 from cvgnn.experiments.identity import identity
-from cvgnn.experiments.machine import sensible_threads
+from cvgnn.experiments.machine import describe_machine, sensible_threads
 from cvgnn.experiments.run import Run, train
 from cvgnn.experiments.stop import stop_requests
 from cvgnn.graph import Graph
@@ -36,6 +36,7 @@ def train_in(
     *,
     plan: CheckpointPlan | None = None,
     resume: bool = False,
+    command: str | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     say: Say = to_stderr,
 ) -> Run:
@@ -47,6 +48,7 @@ def train_in(
         config: how.
         plan: when to save the state.
         resume: go on from the newest sound checkpoint; from the beginning if there is none yet.
+        command: the words of the command line that asked for this, for the record.
         on_epoch: called with each new epoch's record.
         say: told what the user should know and the result does not say.
     """
@@ -80,7 +82,8 @@ def train_in(
                 last = checkpoints.last
                 kept = "there is no checkpoint" if last is None else f"the last good checkpoint is {last}"
                 raise CvgnnError(f"{error}, in a new folder; {kept}") from None
-        folder.write_result(run.result, run.model)
+        about = {"command": command, "machine": describe_machine()}
+        folder.write_result({**run.result, **about}, run.model)
     return run
 
 

@@ -1,0 +1,111 @@
+// The figures of the page, from the data in it.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const HIDDEN = new Set(); // labels of the curves that are switched off, in all figures
+const FIGURES = [];
+
+/** A figure: buttons for its views, legend, rows of panels. */
+class FigureView {
+  constructor(host, figure) {
+    Object.assign(this, { host, figure, view: 0, charts: [] });
+    this.bar = element("div", { class: "bar" });
+    this.rows = element("div", {});
+    host.append(this.bar, this.rows);
+    this.build();
+  }
+
+  build() {
+    this.charts = [];
+    this.bar.replaceChildren();
+    if (this.figure.views.length > 1) this.bar.append(this.viewButtons());
+    this.legend = element("div", { class: "legend", role: "group", "aria-label": "Curves; click to hide or show" });
+    for (const [label, color] of this.labels()) this.legend.append(this.legendButton(label, color));
+    this.resetButton = element("button", { type: "button", class: "reset", onclick: () => this.reset() }, "Reset zoom");
+    this.bar.append(this.legend, this.resetButton);
+    if (this.figure.key === "loss") this.bar.append(this.switchButton("log", "Logarithmic"));
+    const panels = this.figure.views[this.view].rows.flatMap((row) => row.panels);
+    if (panels.some((panel) => panel.floor !== null)) this.bar.append(this.switchButton("whole", "Whole range"));
+    this.rows.replaceChildren(...this.figure.views[this.view].rows.map((row) => this.row(row)));
+    this.redraw();
+  }
+
+  labels() {
+    const found = new Map();
+    for (const row of this.figure.views[this.view].rows) {
+      for (const panel of row.panels) for (const curve of panel.curves) found.set(curve.label, curve.color);
+    }
+    return [...found].sort((a, b) => a[1] - b[1]);
+  }
+
+  legendButton(label, color) {
+    const toggle = () => {
+      if (!HIDDEN.delete(label)) HIDDEN.add(label);
+      for (const figure of FIGURES) figure.redraw();
+    };
+    const words = { type: "button", "data-label": label, onclick: toggle };
+    return element("button", words, swatch(color, DATA.dashes[color % 8].join(" ")), label);
+  }
+
+  viewButtons() {
+    const buttons = this.figure.views.map((view, number) => {
+      const show = () => { this.view = number; this.build(); };
+      return element("button", { type: "button", "aria-pressed": number === this.view, onclick: show }, view.name);
+    });
+    return element("div", { class: "views", role: "group", "aria-label": "Choice of settings" }, ...buttons);
+  }
+
+  /** A button that switches a property of all panels. */
+  switchButton(property, words) {
+    const button = element("button", { type: "button", "aria-pressed": "false", class: "switch " + property }, words);
+    button.addEventListener("click", () => {
+      const on = button.getAttribute("aria-pressed") === "false";
+      button.setAttribute("aria-pressed", on);
+      for (const chart of this.charts) Object.assign(chart, { [property]: on, y: null });
+      this.redraw();
+    });
+    return button;
+  }
+
+  row(row) {
+    const linked = this.figure.key !== "loss"; // panels of one data set zoom together
+    const all = { x: null, redraw: () => this.redraw(), reset: () => this.reset() };
+    const charts = row.panels.map((panel) => new Chart(panel, {
+      xLabel: this.figure.x_label, dashes: DATA.dashes.map((dash) => dash.join(" ")), hidden: HIDDEN, rowName: row.name,
+      shared: linked ? all : { x: null, redraw: () => this.redraw(), reset: () => this.reset() },
+    }));
+    this.charts.push(...charts);
+    const notes = row.notes.map(([color, label, words]) =>
+      element("li", {}, swatch(color, DATA.dashes[color % 8].join(" ")), element("b", {}, label), " " + words));
+    return element("div", { class: "row" },
+      ...(row.name ? [element("h3", {}, row.name)] : []),
+      element("div", { class: "panels of-" + Math.min(3, charts.length) }, ...charts.map((chart) => chart.host)),
+      ...(notes.length ? [element("ul", { class: "notes" }, ...notes)] : []));
+  }
+
+  reset() {
+    for (const chart of this.charts) {
+      chart.y = null;
+      chart.shared.x = null;
+    }
+    this.redraw();
+  }
+
+  redraw() {
+    for (const button of this.legend.children) button.setAttribute("aria-pressed", !HIDDEN.has(button.dataset.label));
+    for (const chart of this.charts) {
+      chart.forget();
+      chart.draw();
+    }
+    this.resetButton.disabled = !this.charts.some((chart) => chart.zoomed);
+  }
+}
+
+for (const figure of DATA.figures) {
+  const host = document.querySelector('[data-figure="' + figure.key + '"]');
+  FIGURES.push(new FigureView(host, figure));
+}
+document.addEventListener("pointerdown", (event) => {
+  for (const figure of FIGURES) {
+    for (const chart of figure.charts) if (!chart.plot.contains(event.target)) chart.forget();
+  }
+});

@@ -1,0 +1,55 @@
+"use strict";
+// Axes: where ticks stand, and how numbers are written.
+
+/** A round step (1, 2 or 5 times a power of ten) that divides a span into about so many parts. */
+function roundStep(span, parts) {
+  const raw = span / Math.max(1, parts);
+  const power = Math.pow(10, Math.floor(Math.log10(raw)));
+  const found = [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999);
+  return found * power;
+}
+
+/** Ticks of a linear axis, and how to write them. */
+function linearTicks(low, high, parts, whole) {
+  const step = whole ? Math.max(1, roundStep(high - low, parts)) : roundStep(high - low, parts);
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const values = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) values.push(i * step);
+  return { values, write: (value) => value.toFixed(Math.min(digits, 8)) };
+}
+
+/** Ticks of a logarithmic axis: powers of ten, with 2 and 5 between them where there is room. */
+function logTicks(low, high) {
+  const values = [];
+  const narrow = Math.log10(high / low) < 3;
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+    for (const factor of narrow ? [1, 2, 5] : [1]) {
+      const value = factor * Math.pow(10, power);
+      if (value >= low && value <= high) values.push(value);
+    }
+  }
+  if (values.length < 2) return linearTicks(low, high, 4, false);
+  return { values, write: (value) => String(Number(value.toPrecision(2))) };
+}
+
+/** The function that takes numbers in [low, high] to pixels in [from, to], and back. */
+function makeScale(low, high, from, to, log) {
+  const f = log ? Math.log10 : (v) => v;
+  const back = log ? (v) => Math.pow(10, v) : (v) => v;
+  const a = f(low);
+  const b = f(high);
+  const scale = (value) => from + ((f(value) - a) / (b - a)) * (to - from);
+  scale.invert = (pixel) => back(a + ((pixel - from) / (to - from)) * (b - a));
+  return scale;
+}
+
+/** A value for the tooltip. */
+function writeValue(value, kind) {
+  return kind === "accuracy" ? (100 * value).toFixed(2) + "%" : String(Number(value.toPrecision(4)));
+}
+
+function writeBand(low, high, kind) {
+  if (low === high) return "";
+  if (kind === "accuracy") return (100 * low).toFixed(2) + " to " + (100 * high).toFixed(2);
+  return Number(low.toPrecision(4)) + " to " + Number(high.toPrecision(4));
+}

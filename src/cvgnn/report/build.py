@@ -1,0 +1,80 @@
+"""The content of a report, from the runs: figures, tables and what to say about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from cvgnn.report.charts import Figure, count, figures
+from cvgnn.report.heat import Heat, heat
+from cvgnn.report.origin import commands_table, machines_table, runs_table, settings_table
+from cvgnn.report.reading import Collected
+from cvgnn.report.settings import Setting, group
+from cvgnn.report.tables import Table, appendix_b, table_5
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything a report shows.
+
+    Args:
+        summary: in a few sentences.
+        warnings: about runs that are left out or not finished.
+        figures: accuracy, loss and accuracy against seconds; one that has no data is missing.
+        table_5: both protocols; None if no run is finished.
+        appendix_b: a table for each data set with several settings.
+        heat: maps for each data set with several settings.
+        settings, runs, commands, machines: where every number comes from.
+    """
+
+    summary: str
+    warnings: list[str]
+    figures: list[Figure]
+    table_5: Table | None
+    appendix_b: list[Table]
+    heat: list[Heat]
+    settings: Table
+    runs: Table
+    commands: Table
+    machines: Table
+
+
+def build(collected: Collected) -> Report:
+    """Group the runs, take means, choose the best settings, draw up the tables."""
+    settings, older = group(collected.runs)
+    return Report(
+        summary=_summary(settings),
+        warnings=_warnings(settings, older, collected.skipped),
+        figures=figures(settings),
+        table_5=table_5(settings),
+        appendix_b=appendix_b(settings),
+        heat=heat(settings),
+        settings=settings_table(settings),
+        runs=runs_table(settings),
+        commands=commands_table(settings),
+        machines=machines_table(settings),
+    )
+
+
+def _summary(settings: list[Setting]) -> str:
+    runs = sum(len(s.runs) for s in settings)
+    datasets = list(dict.fromkeys(s.dataset for s in settings))
+    optimizers = list(dict.fromkeys(s.options["optimizer"] for s in settings))
+    named = ", ".join(datasets[:10]) + (", ..." if len(datasets) > 10 else "")
+    return (
+        f"{count(runs, 'run')} of {count(len(settings), 'setting')} on {named}, with {', '.join(optimizers)}. "
+        "A setting is all runs that differ in their seed only."
+    )
+
+
+def _warnings(settings: list[Setting], older: int, skipped: tuple[str, ...]) -> list[str]:
+    words = []
+    for state, meaning in (("unfinished", "shown with the epochs they have, and not counted in tables"),
+                           ("failed", "not counted in tables; the reasons are in the table of all runs")):  # fmt: skip
+        number = sum(run.state == state for s in settings for run in s.runs)
+        if number:
+            words.append(f"{count(number, 'run')} {state}: {meaning}.")
+    if older:
+        words.append(f"{count(older, 'run')} left out: an equal one, with the same options and seed, is newer.")
+    return words + [f"Left out: {sentence}." for sentence in skipped]

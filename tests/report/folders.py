@@ -1,0 +1,69 @@
+"""Run folders written by hand, with numbers that can be computed in the head."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cvgnn.config import GraphSource, make_config
+
+MACHINE = {"processor": "Test CPU", "cores": "2", "python": "3.11", "torch": "2.13", "cvgnn": "0.1.0"}
+
+
+def write_run(
+    folder: Path,
+    *,
+    val: Sequence[float] = (0.5, 0.7, 0.6),
+    test: Sequence[float] = (0.4, 0.6, 0.8),
+    finished: bool = True,
+    name: str | None = None,
+    source: GraphSource | None = None,
+    result: dict[str, Any] | None = None,
+    **options: Any,
+) -> Path:
+    """A folder as `cvgnn train --out` leaves it; training accuracy is the validation accuracy + 0.1."""
+    config = make_config(**{"epochs": len(val), "threads": 1, **options})
+    source = GraphSource() if source is None else source
+    folder.mkdir(parents=True)
+    write(folder / "config.json", {"version": "0.1.0", **source.to_dict(), **config.to_dict()})
+    rows = [
+        {
+            "epoch": i + 1, "iterations": 10 * (i + 1), "loss": 1.0 / (i + 1), "train_accuracy": v + 0.1,
+            "val_accuracy": v, "test_accuracy": t, "train_seconds": 0.5, "eval_seconds": 0.1, "skipped_steps": 0,
+        }
+        for i, (v, t) in enumerate(zip(val, test, strict=True))
+    ]  # fmt: skip
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    if finished:
+        best = val.index(max(val))
+        content = {
+            "version": "0.1.0", "dataset": name or source.name, "split": "standard", "optimizer": config.optimizer,
+            "seed": config.seed, "epochs": len(val), "best_epoch": best + 1, "val_accuracy": val[best],
+            "test_accuracy": test[best], "max_test_accuracy": max(test), "threads": 1, "train_seconds": 0.5 * len(val),
+            "eval_seconds": 0.1 * len(val), "peak_rss_bytes": 300 << 20, "command": "cvgnn train --out here",
+            "machine": MACHINE,
+        }  # fmt: skip
+        write(folder / "result.json", {**content, **(result or {})})
+    return folder
+
+
+def write_sweep(out: Path, **changes: Any) -> Path:
+    """A sweep's folder: two optimizers, lr 0.01 and 0.05, batches of 10 and 20, two seeds; lr 0.05 is better by
+    validation and worse by test accuracy."""
+    for number, (optimizer, lr, size, seed) in enumerate(
+        (o, lr, b, s) for o in ("adam", "sgd") for lr in (0.01, 0.05) for b in (10, 20) for s in (0, 1)
+    ):
+        base = 0.5 + (0.1 if lr == 0.05 else 0.0) + (0.02 if size == 20 else 0.0) + 0.01 * seed
+        tested = 0.9 - base
+        write_run(
+            out / "runs" / f"{number:016x}", val=(0.3, base, base - 0.1), test=(0.2, tested, tested + 0.02),
+            optimizer=optimizer, lr=lr, batch_size=size, seed=seed, result={"command": None}, **changes,
+        )  # fmt: skip
+    write(out / "table.json", {"command": "cvgnn sweep --grid lr=0.01,0.05", "machine": MACHINE})
+    return out
+
+
+def write(file: Path, value: object) -> None:
+    file.write_text(json.dumps(value), encoding="utf-8")

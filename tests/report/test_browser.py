@@ -1,0 +1,146 @@
+"""The page in a real browser: everything is drawn, curves can be switched off, read and zoomed, nothing complains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cvgnn.config import GraphSource
+from cvgnn.report import build, collect, render
+from tests.report.browser import Browser, browser, missing
+from tests.report.folders import write_run, write_sweep
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+PANEL = '[data-figure="accuracy"] .panel:nth-child(2) .plot'
+CURVES = "return [...document.querySelectorAll('[data-curve]')].filter(e => e.dataset.curve === arguments[0]).length"
+TICKS = f"return [...document.querySelectorAll('{PANEL} .tick')].map(e => e.textContent).join(' ')"
+TIP = "return [...document.querySelectorAll('.tip')].filter(e => !e.hidden).map(e => e.innerText).join('|')"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    write_sweep(folder / "sweep")
+    for seed in (0, 1):
+        val, test = [0.3 + 0.02 * i + 0.01 * seed for i in range(20)], [0.25 + 0.02 * i for i in range(20)]
+        write_run(folder / "long" / str(seed), val=val, test=test, seed=seed, source=GraphSource(dataset="<b>cora</b>"))
+    (folder / "report.html").write_text(
+        render(build(collect([folder])), title="Test", command="cvgnn report"), encoding="utf-8"
+    )
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("width", [1600, 1400, 768, 390, 360])
+def test_every_figure_is_drawn(window: Browser, page: Path, width: int) -> None:
+    window.open(page, width=width)
+    for key, panels in (("accuracy", 6), ("loss", 2), ("seconds", 4)):
+        counts = window.run(
+            "return [...document.querySelectorAll(arguments[0])].map(e => e.querySelectorAll('path[data-curve]').length)",
+            f'[data-figure="{key}"] .plot',
+        )
+        assert len(counts) == panels
+        assert sorted(set(counts)) == [1, 2]  # adam and sgd on one data set, adam alone on the other
+    assert window.run("return document.querySelectorAll('[data-heat] .heat td').length") == 8
+    assert not window.run("return /NaN|undefined|Infinity/.test(document.querySelector('main').innerHTML)")
+    wide = window.run("const d = document.documentElement; return [d.scrollWidth, d.clientWidth]")
+    assert wide == [width, width]  # tables scroll by themselves, the page does not
+    columns = "return getComputedStyle(document.querySelector('.of-3')).gridTemplateColumns.split(' ').length"
+    assert window.run(columns) == (1 if width < 700 else 2 if width < 1000 else 3)
+    assert window.run("return [...document.querySelectorAll('h3')].map(e => e.textContent)").count("<b>cora</b>") == 2
+    assert window.console() == []
+
+
+def test_the_legend_switches_a_curve_off_and_on(window: Browser, page: Path) -> None:
+    window.open(page)
+    before = window.run(CURVES, "sgd")
+    others = window.run(CURVES, "adam")
+    assert before == 2 * 3
+    window.click('[data-figure="accuracy"] [data-label="sgd"]')
+    assert window.run(CURVES, "sgd") == 0
+    assert window.run(CURVES, "adam") == others
+    pressed = "return [...document.querySelectorAll('[data-label=sgd]')].map(e => e.getAttribute('aria-pressed'))"
+    assert set(window.run(pressed)) == {"false"}
+    window.run("document.querySelector('[data-figure=loss] [data-label=sgd]').focus()")
+    window.keys(" ")  # the keyboard does it too
+    assert window.run(CURVES, "sgd") == before
+    assert set(window.run(pressed)) == {"true"}
+    assert window.console() == []
+
+
+def test_pointing_reads_the_values(window: Browser, page: Path) -> None:
+    window.open(page)
+    window.pointer(PANEL, ("move", 0.99, 0.5))
+    assert "epoch 20" in window.run(TIP)
+    assert "adam\t68.50%\t68.00 to 69.00" in window.run(TIP)
+    window.pointer("h1", ("move", 0.1, 0.5))
+    assert window.run(TIP) == ""
+    assert window.console() == []
+
+
+def test_dragging_zooms_and_a_double_click_resets(window: Browser, page: Path) -> None:
+    window.open(page)
+    whole = window.run(TICKS)
+    disabled = "return document.querySelector('[data-figure=accuracy] .reset').disabled"
+    assert window.run(disabled)
+    for reset in (
+        lambda: window.pointer(PANEL, *[(what, 0.5, 0.5) for what in ("down", "up", "down", "up")]),  # type: ignore[misc]
+        lambda: window.click('[data-figure="accuracy"] .reset'),
+        lambda: window.keys("\ue00c"),  # Escape, with the focus where the mouse went down
+    ):
+        window.pointer(PANEL, ("down", 0.5, 0.5), ("move", 0.6, 0.5), ("up", 0.8, 0.5))
+        assert window.run(TICKS) != whole
+        assert "18" not in window.run(TICKS).split()
+        assert not window.run(disabled)
+        reset()
+        assert window.run(TICKS) == whole
+        assert window.run(disabled)
+    assert window.console() == []
+
+
+def test_the_whole_range_can_be_shown(window: Browser, tmp_path: Path) -> None:
+    values = [0.1, 0.3, *(0.7 + 0.01 * (i % 3) for i in range(38))]
+    write_run(tmp_path / "a", val=values, test=values)
+    page = render(build(collect([tmp_path])), title="Test", command="cvgnn report")
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    window.open(tmp_path / "report.html")
+    assert "10%" not in window.run(TICKS).split()
+    window.click('[data-figure="accuracy"] .whole')
+    assert "10%" in window.run(TICKS).split()
+    assert window.console() == []
+
+
+def test_keys_read_and_zoom(window: Browser, page: Path) -> None:
+    window.open(page)
+    window.run(f"document.querySelector('{PANEL}').focus()")
+    window.keys("\ue014", "\ue014", "\ue012")  # right, right, left
+    assert "epoch 11" in window.run(TIP)
+    whole = window.run(TICKS)
+    window.keys("+")
+    assert window.run(TICKS) != whole
+    window.keys("-")
+    assert window.run(TICKS) == whole
+    assert window.console() == []
+
+
+def test_touch_reads_and_the_other_view_is_drawn(window: Browser, page: Path) -> None:
+    window.open(page, width=390)
+    window.pointer(PANEL, ("down", 0.98, 0.5), ("up", 0.98, 0.5), kind="touch")
+    assert "epoch 20" in window.run(TIP)
+    notes = "return document.querySelector('.notes').innerText"
+    assert "lr=0.01, num_neighbors=2, batch_size=512" in window.run(notes)
+    second = "return document.querySelectorAll('.notes')[1].innerText"
+    assert "lr=0.05, num_neighbors=2, batch_size=20" in window.run(second)
+    window.click('[data-figure="accuracy"] .views button:nth-child(2)')
+    assert "lr=0.01, num_neighbors=2, batch_size=10" in window.run(second)
+    window.click('[data-figure="loss"] .log')
+    assert window.run("return document.querySelectorAll('[data-figure=loss] path[data-curve]').length") == 3
+    assert window.console() == []

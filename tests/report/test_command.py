@@ -1,0 +1,188 @@
+"""`cvgnn report`: the page and the figures that it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cvgnn.cli.main import main
+from cvgnn.config import GraphSource
+from cvgnn.report import build, collect
+from cvgnn.report.figures import write_figures
+from tests.report.folders import write_run, write_sweep
+
+Captured = pytest.CaptureFixture[str]
+HOSTILE = "</script><script>alert(1)</script><b onclick='x'>&\"$x_1$"
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and the texts of scripts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.found and self.found[-1][0] == "script" and self.cdata_elem == "script":
+            self.scripts.append(data)
+
+
+def made(tmp_path: Path, *words: object) -> str:
+    assert main(["report", *map(str, words), "--out", str(tmp_path / "out" / "report.html")]) == 0
+    return (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page(tmp_path: Path, capsys: Captured) -> None:
+    page = made(tmp_path, write_sweep(tmp_path / "sweep"), "--title", "Mine & yours")
+    out, err = capsys.readouterr()
+    assert out.startswith("16 runs of 8 settings on citeseer, with adam, sgd.")
+    assert "report.html (" in out
+    assert err == ""
+    elements = Elements(page)
+    ids = [attributes.get("id") for tag, attributes in elements.found if tag == "section"]
+    assert ids == ["accuracy", "table5", "loss", "seconds", "appendix-b", "heat", "origin"]
+    links = [attributes["href"] for tag, attributes in elements.found if tag == "a"]
+    assert links == [f"#{name}" for name in ids]
+    data = json.loads(elements.scripts[0])
+    assert [(figure["key"], len(figure["views"])) for figure in data["figures"]] == [
+        ("accuracy", 2), ("loss", 2), ("seconds", 2),
+    ]  # fmt: skip
+    assert "<title>Mine &amp; yours</title>" in page
+    assert "cvgnn sweep --grid lr=0.01,0.05" in page
+    assert "chosen by test accuracy" in page
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+    page = made(tmp_path, write_sweep(tmp_path / "sweep"))
+    assert not re.search(r"https?:|//[a-z]+\.|@import|url\((?!#)", page.replace('"url(#" + this.clip + ")"', ""))
+    for _, attributes in Elements(page).found:
+        assert not {"src", "srcset", "action", "onclick", "onload"} & attributes.keys()
+    assert "innerHTML" not in page
+    assert "default-src 'none'" in page
+
+
+def test_hostile_names_are_only_text(tmp_path: Path, capsys: Captured) -> None:
+    for seed in (0, 1):
+        source = GraphSource(dataset=HOSTILE)
+        write_run(tmp_path / f"runs{seed}" / HOSTILE.replace("/", "_"), source=source, seed=seed, lr=0.1 * (seed + 1),
+                  result={"command": HOSTILE, "machine": {HOSTILE: HOSTILE}})  # fmt: skip
+    page = made(tmp_path, tmp_path, "--title", HOSTILE)
+    write_figures(dataclasses.replace(build(collect([tmp_path])), figures=[]), tmp_path / "figures")
+    elements = Elements(page)
+    assert [tag for tag, _ in elements.found].count("script") == 2
+    assert not any("onclick" in attributes or tag == "b" for tag, attributes in elements.found)
+    assert json.loads(elements.scripts[0])["figures"][0]["views"][0]["rows"][0]["name"] == HOSTILE
+    assert "alert(1)</script>" not in page
+    files = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert "heat-script-script-alert-1-script-b-onclick-x-x-1.pdf" in files
+
+
+def test_names_that_no_terminal_can_show(tmp_path: Path, capsys: Captured) -> None:
+    write_run(tmp_path / "a", name="\ud800\x1b[31m", result={"command": "\ud800", "best_epoch": "x", "threads": 1e300})
+    page = made(tmp_path, tmp_path)
+    report = build(collect([tmp_path]))
+    write_figures(dataclasses.replace(report, figures=report.figures[1:2]), tmp_path / "figures")
+    assert r"on '\ud800\x1b[31m', with adam" in capsys.readouterr().out
+    assert "\x1b" not in page
+
+
+def test_damaged_and_unfinished_runs_are_in_the_page(tmp_path: Path, capsys: Captured) -> None:
+    write_run(tmp_path / "runs" / "a", finished=False)
+    bad = write_run(tmp_path / "runs" / "b", seed=1)
+    (bad / "metrics.jsonl").write_text("?\n", encoding="utf-8")
+    page = made(tmp_path, tmp_path / "runs")
+    assert "Left out: " in page
+    assert "1 run unfinished" in page
+    err = capsys.readouterr().err
+    assert re.search(r"cvgnn: Left out: .*metrics.jsonl, line 1: .*; the file is damaged\.", err)
+    assert 'id="table5"' not in page
+
+
+def test_a_run_without_any_epoch_still_makes_a_page(tmp_path: Path) -> None:
+    (write_run(tmp_path / "a", finished=False) / "metrics.jsonl").unlink()
+    page = made(tmp_path, tmp_path)
+    assert [attributes.get("id") for tag, attributes in Elements(page).found if tag == "section"] == ["origin"]
+
+
+def test_a_run_says_its_command_and_machine(tmp_path: Path, capsys: Captured) -> None:
+    words = ["train", "--epochs", "2", "--hidden", "8", "--out", str(tmp_path / "a b")]
+    assert main(words) == 0
+    result = json.loads((tmp_path / "a b" / "result.json").read_text(encoding="utf-8"))
+    assert result["command"] == f"cvgnn train --epochs 2 --hidden 8 --out '{tmp_path}/a b'"
+    assert result["machine"].keys() >= {"processor", "torch", "cvgnn"}
+    page = made(tmp_path, tmp_path / "a b")
+    assert result["machine"]["processor"] in page
+    assert "cvgnn train --dataset citeseer --epochs 2 --hidden 8 --threads 1" in page
+
+
+def test_figures_are_written(tmp_path: Path, capsys: Captured) -> None:
+    made(tmp_path, write_sweep(tmp_path / "sweep"), "--figures", tmp_path / "figures")
+    names = [f"{key}{view}" for key in ("accuracy", "loss", "seconds") for view in ("", "-by-test")] + ["heat-citeseer"]
+    files = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
+    assert sorted(files) == sorted(f"{name}.{kind}" for name in names for kind in ("pdf", "png"))
+    for name, content in files.items():
+        assert content.startswith(b"%PDF" if name.endswith("pdf") else b"\x89PNG")
+        assert len(content) > 5000
+    assert "14 files written to" in capsys.readouterr().out
+
+
+def test_figures_are_the_same_bytes_again(tmp_path: Path) -> None:
+    report = build(collect([write_run(tmp_path / "a")]))
+    report = dataclasses.replace(report, figures=report.figures[1:2])
+    one, other = (write_figures(report, tmp_path / name) for name in ("x", "y"))
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
+
+
+def test_matplotlib_is_asked_for_only_with_figures(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
+    )
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run = write_run(tmp_path / "a")
+    made(tmp_path, run)
+    capsys.readouterr()
+    out = tmp_path / "again.html"
+    assert main(["report", str(run), "--out", str(out), "--figures", str(tmp_path / "figures")]) == 2
+    assert capsys.readouterr().err == "cvgnn: --figures needs matplotlib; install it with: pip install 'cvgnn[plots]'\n"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "name at least one folder with runs, such as: cvgnn report runs/a"),
+        (["missing"], "there is no folder missing; give folders"),
+        (["empty"], "no runs in empty; give folders"),
+        (["run", "--out", "report.pdf"], "--out must be an .html file, not report.pdf"),
+        (["run", "--out", "folder.html"], "--out must be a file, and folder.html is a folder"),
+        (["run", "--out", "file/report.html"], "cannot write file/report.html: "),
+        (["run", "--figures", "file"], "cannot write figures to file: "),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
+) -> None:
+    write_run(tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"cvgnn: {sentence}")
+    assert err.count("\n") == 1
