@@ -4,10 +4,10 @@
 
 Settings of the paper's Appendix B for AMSGrad, one thread. `save` is a checkpoint as a run writes it: weights,
 optimizer state, histories with their ages, checksums, fsync and rename; the share is of a run that saves every 10
-minutes, the default. `memory` is by how much the peak resident memory grows while the first one is saved: the state is written from
-where it lies. `restore` reads it back, checksums compared, into a new trainer (without building that trainer).
-`identity` is what the start of a run in a folder takes to hash the graph and the code. `guard` is the check of loss and
-gradient before each step, in percent of an iteration: blocks of steps with and without it take turns.
+minutes, the default. `memory` is by how much the peak resident memory grows while the first one is saved: the state
+is written from where it lies. `restore` reads it back, checksums compared, into a new trainer (without building that
+trainer). `identity` is what the start of a run in a folder takes to hash the graph and the code. `guard` is the check
+of loss and gradient before each step, in percent of an iteration: blocks of steps with and without it take turns.
 """
 
 from __future__ import annotations
