@@ -81,9 +81,9 @@ def measure(size: str, rounds: int, folder: Path) -> dict[str, Any]:
     graph = common.load(size)
     config = paper_recipe(common.RECIPE[size], "amsgrad")
     trainer = build_trainer(graph, config)
-    batches = forever(trainer)
-    for _ in range(3):
-        trainer.step(next(batches))
+    for batch in itertools.islice(trainer.loader.epoch(1), 3):
+        trainer.step(batch)
+        trainer.position.steps += 1
     said: list[str] = []
     checkpoints = Checkpoints(folder, say=said.append)
     body: dict[str, Any] = {"records": []}

@@ -1,6 +1,6 @@
-"""Files that appear complete or not at all, also after a power failure.
+"""Files that appear complete or not at all, also after a power failure, and files that are what they seem.
 
-Everything that a run writes while it trains goes through here, so that the tests can let any of it fail.
+What a run must not lose is written through here, so that the tests can let any of it fail.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -46,6 +47,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A file to be read, if it is one: a pipe or a device in its place would make us wait or read for ever."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return open(handle, "rb")
 
 
 def write_file(path: Path, data: bytes) -> None:

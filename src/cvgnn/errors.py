@@ -26,6 +26,18 @@ class Stopped(CvgnnError):
         super().__init__(sentence)
 
 
+class Interrupted(KeyboardInterrupt):
+    """A second signal: the program ends at once.
+
+    Args:
+        signal_number: which one.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        self.signal_number = signal_number
+        super().__init__()
+
+
 def require(condition: bool, sentence: str) -> None:
     """Raise `CvgnnError(sentence)` unless `condition` holds.
 

@@ -16,9 +16,9 @@ _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 80
 
 
-def seal(body: dict[str, Any]) -> str:
+def seal(body: dict[str, Any], *, indent: int | None = 1) -> str:
     """`body` as JSON, its checksum added: SHA-256 of the same object without that key, keys sorted, no spaces."""
-    return json.dumps({**body, "sha256": digest(body)}, indent=1, allow_nan=False) + "\n"
+    return json.dumps({**body, "sha256": digest(body)}, indent=indent, allow_nan=False) + "\n"
 
 
 def digest(value: Any) -> str:

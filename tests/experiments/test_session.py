@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +16,10 @@ import numpy as np
 import pytest
 
 from cvgnn.cli.main import main
+from cvgnn.errors import CvgnnError
+from cvgnn.store import write_store
 from tests.faults.harness import assert_same_run, metrics_of, start, state_of
+from tests.store.cases import make_graph
 
 RUN = ["--epochs", "4", "--batch-size", "30", "--hidden", "8", "--threads", "1"]
 Captured = pytest.CaptureFixture[str]
@@ -204,7 +209,6 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: Captured) -> None:
     finally:
         process.kill()
         process.communicate()
-    os.kill(os.getpid(), 0)
 
 
 def test_settings_from_a_file(tmp_path: Path, capsys: Captured) -> None:
@@ -222,3 +226,93 @@ def test_settings_from_a_file(tmp_path: Path, capsys: Captured) -> None:
     file.write_text("epochs = \n", encoding="utf-8")
     assert train("--settings", file) == 2
     assert capsys.readouterr().err.startswith(f"cvgnn: {file} is not valid TOML (")
+
+
+def test_a_store_that_was_changed_in_place_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    write_store(make_graph(n=60), tmp_path / "store")
+    assert train(*RUN, "--graph", tmp_path / "store", "--out", tmp_path / "run") == 0
+    with (tmp_path / "store" / "x.npy").open("r+b") as file:
+        file.seek(-8, os.SEEK_END)
+        file.write(b"\x01")
+    capsys.readouterr()
+    assert train("--resume", tmp_path / "run", "--epochs", "6") == 2
+    assert "x.npy is damaged: its SHA-256 is" in capsys.readouterr().err
+
+
+def test_the_result_is_gone_while_a_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a result is complete; one that is being continued is not."""
+
+    def look(*args: object, **options: object) -> None:
+        assert not (folder / "result.json").exists()
+        raise CvgnnError("seen")
+
+    monkeypatch.setattr("cvgnn.experiments.session.train", look)
+    assert train("--resume", folder, "--epochs", "9") == 2
+    assert not (folder / "result.json").exists()
+
+
+def test_a_finished_run_without_its_checkpoints_stays_as_it_is(folder: Path, capsys: Captured) -> None:
+    shutil.rmtree(folder / "checkpoints")
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert train("--resume", folder, "--epochs", "9") == 2
+    assert "is finished and its checkpoints are gone, so it cannot go on" in capsys.readouterr().err
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_a_config_from_somebody_else_does_not_make_us_write_elsewhere(
+    folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    elsewhere = tmp_path / "elsewhere"
+    config |= {"dataset": "synthetic-flickr", "root": str(elsewhere)}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    capsys.readouterr()
+    assert train("--resume", folder) == 2
+    assert main(["predict", str(folder)]) == 2
+    assert train("--settings", folder / "config.json") == 2
+    assert capsys.readouterr().err.count(f"there is no synthetic-flickr in {elsewhere}, where the run had it") == 3
+    assert not elsewhere.exists()
+
+
+def test_a_changed_split_is_named(folder: Path, capsys: Captured) -> None:
+    capsys.readouterr()
+    assert train("--resume", folder, "--split-seed", "5", "--directed", "True") == 2
+    assert (
+        "directed was False and is True; split_seed was 0 and is 5. Leave these options out" in capsys.readouterr().err
+    )
+    assert train("--resume", "") == 2
+    assert train(*RUN, "--check-memory", "maybe") == 2
+    err = capsys.readouterr().err
+    assert "--resume needs the folder of a run" in err
+    assert "check_memory must be True or False, not 'maybe'" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+@pytest.mark.parametrize("place", ["a full disk", "a reader that is gone"])
+def test_a_run_is_worth_more_than_its_log(tmp_path: Path, place: str) -> None:
+    command = [sys.executable, "-m", "cvgnn", "train", *RUN, "--out", str(tmp_path / "run")]
+    if place == "a full disk":
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, stdout=full, stderr=full, timeout=120)
+    else:
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run(command, stdout=writing, stderr=writing, timeout=120)
+        os.close(writing)
+    assert done.returncode == 0
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_sigterm_when_nobody_listens(tmp_path: Path) -> None:
+    """The request counts although it cannot be acknowledged."""
+    folder = tmp_path / "run"
+    process = start("--epochs", "100000", "--threads", "1", "--out", folder)
+    assert process.stderr is not None
+    process.stderr.close()
+    while state_of(folder) == (0, []) and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert len(list((folder / "checkpoints").iterdir())) == 1

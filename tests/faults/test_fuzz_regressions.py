@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -364,7 +365,8 @@ def checkpoint(folder: Path, **changes: Any) -> list[str]:
     del body["sha256"]
     file.write_text(seal(body))
     said: list[str] = []
-    assert (Checkpoints(folder, say=said.append).newest() is None) == bool(said)
+    with contextlib.suppress(CvgnnError):  # none is sound
+        Checkpoints(folder, say=said.append).newest()
     return said
 
 
@@ -375,8 +377,9 @@ def test_a_checksum_that_is_none(digest: str, tmp_path: Path) -> None:
 
 
 def test_a_version_of_two_lines(tmp_path: Path) -> None:
-    (said,) = checkpoint(tmp_path, version="1\n2")
-    assert "checkpoint.json is of version '1\\n2', and" in said
+    assert checkpoint(tmp_path, version="1\n2") == []  # not damaged, but not ours to read
+    with refused(r"checkpoint\.json is of version '1\\n2', and this cvgnn reads version 1"):
+        Checkpoints(tmp_path, say=pytest.fail).newest()
 
 
 @pytest.mark.parametrize(

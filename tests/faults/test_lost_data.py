@@ -12,7 +12,7 @@ import pytest
 
 from cvgnn.datasets.synthetic import generate, small_spec
 from cvgnn.store import write_store
-from tests.faults.harness import assert_same_run, finish, start
+from tests.faults.harness import assert_same_run, finish, start, state_of
 
 RUN = ["--epochs", "100000", "--batch-size", "200", "--eval-every", "50", "--threads", "1", "--checkpoint-epochs", "2"]
 
@@ -52,9 +52,13 @@ def test_files_that_are_cut_end_the_run_with_a_sentence_and_its_checkpoints(tmp_
 
     shutil.rmtree(mine)
     shutil.copytree(store, mine)
-    process = start("--resume", folder)
-    time.sleep(1)
-    wait_for_checkpoints(process, folder)
+    before = state_of(folder)
+    process = start("--resume", folder, "--checkpoint-epochs", "2")
+    deadline = time.monotonic() + 120
+    while state_of(folder) == before or len(list((folder / "checkpoints").glob("[0-9]*"))) < 2:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     process.kill()
     process.communicate()
 

@@ -67,7 +67,7 @@ class TensorFile(Mapping[str, Tensor]):
 
     def __init__(self, path: Path, *, sha256: str) -> None:
         try:
-            with path.open("rb") as file:
+            with disk.open_regular(path) as file:
                 found = _digest_of(file)
                 if found != sha256:
                     raise ValueError(f"{path.name} is damaged: its SHA-256 is {found}, not {sha256}")

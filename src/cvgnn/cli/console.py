@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, final
+from typing import Any, TextIO, final
 
 import rich.console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -36,29 +38,35 @@ def line(record: EpochRecord) -> str:
 
 @final
 class Console:
-    """A view on a run's records; it decides nothing."""
+    """A view on a run's records; it decides nothing.
 
-    def __init__(self, graph: Graph, config: TrainConfig) -> None:
+    Args:
+        graph, config: of the run.
+        must_go_on: whether the run is worth more than what is shown of it: if the terminal, pipe or log file is gone or
+            full, it falls silent instead of ending the run.
+    """
+
+    def __init__(self, graph: Graph, config: TrainConfig, *, must_go_on: bool = False) -> None:
         # A terminal or not is all that counts: FORCE_COLOR, which CI systems set, must not draw bars into a log.
         self._console = rich.console.Console(highlight=False, soft_wrap=True, force_terminal=sys.stdout.isatty())
         self._graph = graph
         self._config = config
+        self._must_go_on = must_go_on
         self._progress: Progress | None = None
         self._accuracies: Accuracies | None = None  # the last measured: the bar shows them until the next
         self._task = TaskID(0)
 
     def __enter__(self) -> Console:
         c = self._config
-        self._console.print(str(self._graph), markup=False)
+        self._print(str(self._graph))
         drawn = (
             "all neighbors"
             if c.estimator == "exact"
             else f"{', '.join(map(str, c.num_neighbors))} neighbors {c.scheme}"
         )
-        self._console.print(
+        self._print(
             f"{c.layers} layers of width {c.hidden}, {c.estimator} with {drawn}, {c.optimizer} ({c.form}'s form), "
-            f"lr {c.lr:g}, batches of {c.batch_size}, seed {c.seed}",
-            markup=False,
+            f"lr {c.lr:g}, batches of {c.batch_size}, seed {c.seed}"
         )
         if self._console.is_interactive:
             self._progress = Progress(
@@ -81,14 +89,30 @@ class Console:
             room = self._console.width - 2 * len(str(self._config.epochs)) - 23  # beside the count and a small bar
             self._progress.update(self._task, completed=record.epoch, description=text[: max(0, room)])
         else:
-            self._console.print(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}", markup=False)
+            self._print(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}")
 
     def say(self, sentence: str) -> None:
         """Something the user should know, beside the bar and not in it."""
         if self._progress is not None:
-            self._progress.console.print(f"cvgnn: {sentence}", markup=False)
-        else:
-            print(f"cvgnn: {sentence}", file=sys.stderr)
+            self._print(f"cvgnn: {sentence}")
+            return
+        try:
+            print(f"cvgnn: {sentence}", file=sys.stderr, flush=True)
+        except OSError:
+            if not self._must_go_on:
+                raise
+            _silence(sys.stderr)
+
+    def _print(self, text: str) -> None:
+        try:
+            if self._console.is_interactive:
+                self._console.print(text, markup=False)
+            else:
+                print(text, flush=True)
+        except (OSError, SystemExit):  # rich ends the program when its pipe is gone
+            if not self._must_go_on:
+                raise
+            _silence(sys.stdout)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._progress is not None:
@@ -96,7 +120,7 @@ class Console:
 
     def summary(self, result: dict[str, Any], out: Path | None) -> None:
         """The result in a few lines, with what each number is."""
-        show = self._console.print
+        show = self._print
         if result["skipped_steps"]:
             show(f"{result['skipped_steps']} steps were skipped: their loss or gradient was infinite or NaN")
         if result["best_epoch"] is not None:
@@ -115,4 +139,10 @@ class Console:
             f"{result['eval_seconds']:.2f} s evaluation, peak memory {result['peak_rss_bytes'] / 2**20:.0f} MiB"
         )
         if out is not None:
-            show(f"written to {out}", markup=False)
+            show(f"written to {out}")
+
+
+def _silence(stream: TextIO) -> None:
+    """Let a stream that cannot be written to any more lead nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

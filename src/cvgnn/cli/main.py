@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
 from cvgnn._version import __version__
-from cvgnn.errors import CvgnnError, Stopped, unknown_name
+from cvgnn.errors import CvgnnError, Interrupted, Stopped, unknown_name
 
 _HELP = f"""cvgnn {__version__}: train graph convolutional networks on large graphs, fast, on a CPU
 
@@ -59,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, SystemError) and not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         print("cvgnn: interrupted", file=sys.stderr)
-        return 130
+        cause = error if isinstance(error, KeyboardInterrupt) else error.__cause__
+        return 128 + (cause.signal_number if isinstance(cause, Interrupted) else signal.SIGINT)
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

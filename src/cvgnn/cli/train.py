@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -58,13 +59,15 @@ def train_command(words: Sequence[str]) -> int:
 
     config, path = command.config, command.resume or command.out
     folder = None if path is None else RunFolder(path, resume=command.resume is not None)
-    graph = load_source(command.source)
+    require(isinstance(command.check_memory, bool), f"check_memory must be True or False, not {command.check_memory!r}")
+    from_file = command.resume is not None or command.settings is not None
+    graph = load_source(command.source, trusted=not from_file or option(words, "--root") is not None)
     check(graph, config, memory=command.check_memory)
     if folder is None:
         with _guarded(command), Console(graph, config) as console:
             run = train(graph, config, on_epoch=console.show)
     else:
-        with folder.opened(), _guarded(command), Console(graph, config) as console:
+        with folder.opened(), _guarded(command), Console(graph, config, must_go_on=True) as console:
             run = train_in(
                 folder,
                 graph,
@@ -96,32 +99,35 @@ def _guarded(command: TrainCommand) -> AbstractContextManager[None]:
 def _parse(words: Sequence[str]) -> TrainCommand:
     """The command, its defaults those of the folder or file that the words name."""
     resume, settings = option(words, "--resume"), option(words, "--settings")
+    require(resume != "", "--resume needs the folder of a run, such as --resume runs/a")
     require(resume is None or settings is None, "give either --resume or --settings, not both")
     file = Path(resume) / "config.json" if resume is not None else Path(settings) if settings is not None else None
     if file is None or "--help" in words or "-h" in words:
         return parse(TrainCommand, words, prog="cvgnn train")
     from cvgnn.experiments.settings import read_settings
 
-    if resume is not None and not Path(resume).is_dir():
+    if resume is not None and not os.path.isdir(resume):
         raise CvgnnError(f"no run folder at {resume}; give a folder that cvgnn train --out has written")
     source, config = read_settings(file)
     default = TrainCommand(source=source, config=config)
     command = parse(TrainCommand, words, prog="cvgnn train", default=default)
     if resume is not None:
         require(command.out is None, "--resume goes on in its own folder; leave --out out")
-        _refuse_changes(config, command.config, resume)
+        _refuse_changes({**source.to_dict(), **config.to_dict()}, command, resume)
     return command
 
 
-def _refuse_changes(then: TrainConfig, now: TrainConfig, folder: str) -> None:
+def _refuse_changes(then: dict[str, Any], command: TrainCommand, folder: str) -> None:
+    """Refuse options that differ from those of the run, but for a graph that is elsewhere now and for more epochs."""
+    now = {**command.source.to_dict(), **command.config.to_dict()}
     changes = [
-        f"{name} was {before!r} and is {value!r}"
-        for name, value in now.to_dict().items()
-        if value != (before := then.to_dict()[name]) and name != "epochs"
+        f"{name} was {then[name]!r} and is {value!r}"
+        for name, value in now.items()
+        if value != then[name] and name not in ("epochs", "root", "graph")
     ]
     require(
         not changes,
         f"cannot go on with {folder}: {'; '.join(changes)}. Leave these options out, or start a new run with --out "
         "(epochs alone may grow)",
     )
-    require(now.epochs >= then.epochs, f"epochs may grow, not shrink from {then.epochs} to {now.epochs}")
+    require(now["epochs"] >= then["epochs"], f"epochs may grow, not shrink from {then['epochs']} to {now['epochs']}")

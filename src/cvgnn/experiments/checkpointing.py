@@ -50,6 +50,7 @@ class Checkpointer:
         self._found = found
         self._say = say
         self._saved_at = time.monotonic()
+        self._on_disk: tuple[int, int] | None = None  # iterations and epoch of the last checkpoint
         self.records = self._read_records()
         """Of the epochs that an earlier process has done."""
 
@@ -72,6 +73,7 @@ class Checkpointer:
             except CvgnnError as error:
                 raise self._useless(error) from None
             self._found = None  # its file may be removed from now on
+            self._on_disk = (trainer.iterations, trainer.position.epoch)
         return self.records
 
     def _read_records(self) -> list[EpochRecord]:
@@ -104,6 +106,9 @@ class Checkpointer:
 
     def save(self, trainer: Trainer, records: list[EpochRecord]) -> bool:
         """Save the state; False, and a word about why, if that was not possible. Bad weights are never saved."""
+        where = (trainer.iterations, trainer.position.epoch)
+        if where == self._on_disk:
+            return True
         if not weights_are_finite(trainer.model):
             return False
         tensors, numbers = trainer_state(trainer)
@@ -116,14 +121,14 @@ class Checkpointer:
         self._saved_at = time.monotonic()
         try:
             self._checkpoints.save(tensors, body)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a sum that JSON has no number for
             kept = "none before it" if self._checkpoints.last is None else f"the one before, {self._checkpoints.last},"
-            self._say(
-                f"the checkpoint after step {trainer.iterations} was not written: {disk.reason(error)}; {kept} is kept"
-            )
+            reason = disk.reason(error) if isinstance(error, OSError) else str(error)
+            self._say(f"the checkpoint after step {trainer.iterations} was not written: {reason}; {kept} is kept")
             return False
         finally:
             self._saved_at = time.monotonic()
+        self._on_disk = where
         return True
 
     def _leave(self, trainer: Trainer, records: list[EpochRecord]) -> None:

@@ -17,7 +17,7 @@ from cvgnn.sealed import digest, short
 from cvgnn.store import describe_store, is_store
 
 _PIECE = 1 << 24
-_LIBRARIES = ("torch", "numpy", "numba")
+_LIBRARIES = ("torch", "numpy", "numba", "scipy")
 _MOST_TOLD = 20
 
 

@@ -73,7 +73,8 @@ def processor() -> str:
         named = next((line for line in lines if line.startswith("model name")), None)
     except OSError:
         named = None
-    return named.split(":", 1)[1].strip() if named else platform.processor() or platform.machine()
+    name = named.split(":", 1)[1].strip() if named else platform.processor() or platform.machine()
+    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
 
 
 def peak_rss_bytes() -> int:

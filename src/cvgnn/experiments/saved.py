@@ -35,10 +35,12 @@ class SavedRun:
     source: GraphSource
     config: TrainConfig
     result: dict[str, Any]
+    trusted: bool = False
+    """Whether the user named the source, not config.json."""
 
     def restore(self, graph: Graph | None = None) -> Run:
         """The run with its weights, on the graph it was trained on (or on another one with the same features)."""
-        graph = load_source(self.source) if graph is None else graph
+        graph = load_source(self.source, trusted=self.trusted) if graph is None else graph
         propagation = Propagation(graph, normalization=self.config.normalization)
         classes = self.result.get("num_classes", graph.num_classes)
         require(
@@ -84,7 +86,7 @@ def read_run(path: Path, *, source: GraphSource | None = None) -> SavedRun:
         raise CvgnnError(f"no run folder at {path}; give a folder that cvgnn train --out has written")
     where, config = read_settings(path / "config.json")
     result = read_object(path / "result.json")
-    return SavedRun(path=path, source=source or where, config=config, result=result)
+    return SavedRun(path=path, source=source or where, config=config, result=result, trusted=source is not None)
 
 
 def _refuse_larger_model(

@@ -18,6 +18,7 @@ from cvgnn.experiments.run import Run, train
 from cvgnn.experiments.stop import stop_requests
 from cvgnn.graph import Graph
 from cvgnn.limits import MAX_THREADS
+from cvgnn.store import is_store, verify_store
 from cvgnn.training import Diverged, EpochRecord, Recorder
 
 Say = Callable[[str], None]
@@ -63,12 +64,21 @@ def train_in(
         f"the run in {folder.path} has {len(done)} epochs done already; epochs may grow, not shrink to {config.epochs}",
     )
     if resume and found is None:
+        require(
+            not folder.has_result,
+            f"the run in {folder.path} is finished and its checkpoints are gone, so it cannot go on; start a new one",
+        )
         say(f"{folder.path} holds no checkpoint yet: the run begins at its beginning")
+    if found is not None and source.graph is not None and is_store(source.graph):
+        verify_store(source.graph)  # its header, which the identity is made of, says nothing of bytes changed since
+    if config.epochs > len(done) and folder.has_result:
+        folder.forget_result()
     folder.write_config({"version": __version__, **source.to_dict(), **config.to_dict()})
     with stop_requests(say) as stop:
         keeper = Checkpointer(
             checkpoints, mine, plan=plan or CheckpointPlan(), epochs=config.epochs, stop=stop, found=found, say=say
         )
+        del found  # or its file, when it is removed, would stay on the disk as long as this process
         with Recorder(folder.metrics, earlier=keeper.records, say=say) as recorder:
 
             def each_epoch(record: EpochRecord) -> None:

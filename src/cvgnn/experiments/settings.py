@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from cvgnn import disk
 from cvgnn.config import GraphSource, TrainConfig, make_config
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.graph.names import shown
@@ -87,7 +88,7 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 def _read(file: Path, most: int = _MAX_BYTES) -> bytes:
     try:
-        with file.open("rb") as opened:
+        with disk.open_regular(file) as opened:
             data = opened.read(most + 1)
     except FileNotFoundError:
         if file.suffix == ".toml":

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from cvgnn.config import GraphSource
 from cvgnn.datasets import load
-from cvgnn.errors import CvgnnError
+from cvgnn.datasets.synthetic import PRESETS, VERSION
+from cvgnn.errors import CvgnnError, require
 from cvgnn.graph import Graph, RandomSplit
+from cvgnn.store import is_store
 
 _SPLIT_OPTIONS = ("split_seed", "train_fraction", "val_fraction", "per_class")
 
 
-def load_source(source: GraphSource) -> Graph:
-    """The graph that a `GraphSource` names, checked where it was not checked before."""
+def load_source(source: GraphSource, *, trusted: bool = True) -> Graph:
+    """The graph that a `GraphSource` names, checked where it was not checked before.
+
+    Args:
+        source: what to load.
+        trusted: whether the user named it; a config.json, which may be somebody else's, must not make us write to a
+            folder of its choice.
+    """
+    if not trusted and source.root is not None and source.name in PRESETS:
+        require(
+            is_store(source.root / f"{source.name}-v{VERSION}"),
+            f"there is no {source.name} in {source.root}, where the run had it; give --root, to have it made there",
+        )
     split = RandomSplit(
         seed=source.split_seed, train=source.train_fraction, val=source.val_fraction, per_class=source.per_class
     )
