@@ -170,7 +170,11 @@ def _deviations(dataset: str, part: Sequence[Setting]) -> list[str]:
             different += changed
     words = [f"{name} {' or '.join(sorted(values))} instead of {paper[name]}" for name, values in found.items()]
     some = "" if different == len(part) else f" in {different} of {len(part)} settings"
-    return [f"{dataset}: not as in the paper{some}: {'; '.join(words)}."] if words else []
+    return (
+        [f"{dataset}: other than in the recipes of the paper (cvgnn reproduce --list){some}: {'; '.join(words)}."]
+        if words
+        else []
+    )
 
 
 def _optimizers(settings: Sequence[Setting]) -> list[str]:
