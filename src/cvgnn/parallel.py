@@ -1,9 +1,9 @@
 """Threads: torch's for wide operations only, and the same number of Python threads for compiled kernels.
 
-Waking a sleeping thread takes some 100 microseconds, as long as a small operation runs. A training step is a few wide
-operations and many small ones, so `mostly_one_thread` runs torch on one thread and `wide` hands the others to the
-operations that are worth it. (Threads that spin instead of sleeping would be woken at once, and slow down everything
-else on the machine: docs/design.md.)
+Waking a sleeping thread takes tens of microseconds, as long as a small operation runs (docs/benchmarks/threads.md). A
+training step is a few wide operations and many small ones, so `mostly_one_thread` runs torch on one thread and `wide`
+hands the others to the operations that are worth it. (Threads that spin instead of sleeping would be woken at once,
+and slow down everything else on the machine: docs/design.md.)
 
 Kernels release the GIL, so plain Python threads run them side by side. numba's own threading layers are not used: the
 one that comes with it aborts the process when two Python threads call it at once.

@@ -78,7 +78,7 @@ def test_a_changed_option_is_refused_with_the_difference(folder: Path, capsys: C
     capsys.readouterr()
     assert train("--resume", folder, "--lr", "0.5", "--num-neighbors", "3", "--epochs", "9") == 2
     assert capsys.readouterr().err == (
-        f"cvgnn: cannot go on with {folder}: num_neighbors was [2] and is [3]; lr was 0.01 and is 0.5. Leave these "
+        f"cvgnn: cannot go on with {folder}: lr was 0.01 and is 0.5; num_neighbors was [2] and is [3]. Leave these "
         "options out, or start a new run with --out (epochs alone may grow)\n"
     )
     assert train("--resume", folder, "--out", folder.parent / "other") == 2

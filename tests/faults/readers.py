@@ -270,7 +270,7 @@ def resume(folder: Path) -> Reader:
                 other.rmdir()
         run = RunFolder(path, resume=True)
         with run.opened():
-            train_in(run, graph, source, config, resume=True, say=lambda sentence: None)
+            train_in(run, graph, source, config, say=lambda sentence: None)
 
     sealed = m.resealed(m.one_of(m.structure, m.digits, most=2))
     spoil = m.one_of(*[sealed] * 9, *m.TEXT, most=1)

@@ -15,7 +15,17 @@ import pytest
 
 from cvgnn.cli.main import main
 
-GRID = ["--grid", "lr=0.01,0.05", "optimizer=adam,sgd", "--set", "hidden=8", "batch_size=20", "--seeds", "2"]
+WORDS = [
+    "--grid",
+    "lr=0.01,0.05",
+    "optimizer=adam,sgd",
+    "--set",
+    "epochs=40",
+    "hidden=8",
+    "batch_size=20",
+    "--seeds",
+    "2",
+]
 Captured = pytest.CaptureFixture[str]
 
 
@@ -43,11 +53,8 @@ def finished(out: Path) -> dict[str, int]:
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sweep that nobody disturbs, one run at a time."""
     out = tmp_path_factory.mktemp("calm")
-    assert sweep(*GRID, "--set", "epochs=40", "hidden=8", "batch_size=20", "--workers", "1", "--out", out) == 0
+    assert sweep(*WORDS, "--workers", "1", "--out", out) == 0
     return out
-
-
-WORDS = [*GRID[:4], "epochs=40", *GRID[4:]]
 
 
 def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path, calm: Path, capsys: Captured) -> None:
@@ -93,7 +100,6 @@ def test_a_sweep_that_is_stopped_ends_with_the_same_table(tmp_path: Path, calm: 
 def test_a_killed_worker_is_noticed_and_its_run_tried_again(tmp_path: Path, capsys: Captured) -> None:
     words = ["--grid", "seed=0", "--set", "epochs=3000", "hidden=8", "batch_size=20", "--workers", "1"]
     process = start(*words, "--out", tmp_path)
-    logs: list[Path] = []
     while not any(p.read_text(encoding="utf-8") for p in tmp_path.glob("runs/*/metrics.jsonl")):
         assert process.poll() is None
         time.sleep(0.01)
@@ -108,7 +114,6 @@ def test_a_killed_worker_is_noticed_and_its_run_tried_again(tmp_path: Path, caps
     assert process.returncode == 0, (out, err)
     assert "its process was killed (exit code -9); it is begun again" in err.decode()
     assert len(finished(tmp_path)) == 1
-    assert not logs
 
 
 def _trains(process: int, parent: int) -> bool:
@@ -148,3 +153,23 @@ def test_mistakes_are_told_in_a_sentence(tmp_path: Path, capsys: Captured, words
     assert out == ""
     assert err.startswith(f"cvgnn: {sentence}")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_a_sweep_is_worth_more_than_its_log(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "cvgnn",
+        "sweep",
+        "--grid",
+        "seed=0,1",
+        "--set",
+        "epochs=2",
+        "--out",
+        str(tmp_path),
+    ]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=full, timeout=120)
+    assert done.returncode == 0
+    assert len(table(tmp_path)[0]["seeds"]) == 2

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO, final
+from typing import Any, final
 
-import rich.console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from cvgnn.cli.output import Output
 from cvgnn.config import TrainConfig
 from cvgnn.graph import Graph
 from cvgnn.training import Accuracies, EpochRecord
@@ -42,16 +39,14 @@ class Console:
 
     Args:
         graph, config: of the run.
-        must_go_on: whether the run is worth more than what is shown of it: if the terminal, pipe or log file is gone or
-            full, it falls silent instead of ending the run.
+        must_go_on: see `Output`.
     """
 
     def __init__(self, graph: Graph, config: TrainConfig, *, must_go_on: bool = False) -> None:
-        # A terminal or not is all that counts: FORCE_COLOR, which CI systems set, must not draw bars into a log.
-        self._console = rich.console.Console(highlight=False, soft_wrap=True, force_terminal=sys.stdout.isatty())
+        output = Output(must_go_on=must_go_on)
+        self._console, self._print, self.say = output.console, output.show, output.say
         self._graph = graph
         self._config = config
-        self._must_go_on = must_go_on
         self._progress: Progress | None = None
         self._accuracies: Accuracies | None = None  # the last measured: the bar shows them until the next
         self._task = TaskID(0)
@@ -91,29 +86,6 @@ class Console:
         else:
             self._print(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}")
 
-    def say(self, sentence: str) -> None:
-        """Something the user should know, beside the bar and not in it."""
-        if self._progress is not None:
-            self._print(f"cvgnn: {sentence}")
-            return
-        try:
-            print(f"cvgnn: {sentence}", file=sys.stderr, flush=True)
-        except OSError:
-            if not self._must_go_on:
-                raise
-            _silence(sys.stderr)
-
-    def _print(self, text: str) -> None:
-        try:
-            if self._console.is_interactive:
-                self._console.print(text, markup=False)
-            else:
-                print(text, flush=True)
-        except (OSError, SystemExit):  # rich ends the program when its pipe is gone
-            if not self._must_go_on:
-                raise
-            _silence(sys.stdout)
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._progress is not None:
             self._progress.stop()
@@ -140,9 +112,3 @@ class Console:
         )
         if out is not None:
             show(f"written to {out}")
-
-
-def _silence(stream: TextIO) -> None:
-    """Let a stream that cannot be written to any more lead nowhere."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from types import TracebackType
 from typing import final
 
-import rich.console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cvgnn.cli.console import percent
+from cvgnn.cli.output import Output
 from cvgnn.sweeps import Outcome
 
 
@@ -32,16 +31,17 @@ class ManyRuns:
     """
 
     def __init__(self, total: int) -> None:
-        self.console = rich.console.Console(highlight=False, soft_wrap=True, force_terminal=sys.stdout.isatty())
+        output = Output(must_go_on=True)
+        self._console, self.show_line, self.say = output.console, output.show, output.say
         self._total = total
         self._done = self._before = 0
         self._start = time.monotonic()
         self._progress: Progress | None = None
 
     def __enter__(self) -> ManyRuns:
-        if self.console.is_interactive:
+        if self._console.is_interactive:
             columns = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-            self._progress = Progress(TextColumn("runs"), *columns, console=self.console)
+            self._progress = Progress(TextColumn("runs"), *columns, console=self._console)
             self._progress.add_task("", total=self._total)
             self._progress.start()
         return self
@@ -53,22 +53,15 @@ class ManyRuns:
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], completed=self._done, description=line(outcome)[:80])
             if outcome.result is None:
-                self.console.print(line(outcome), markup=False)
+                self.show_line(line(outcome))
         elif outcome.state != "before":
-            print(f"{self._done}/{self._total}  {line(outcome)}  ({self._left()} left)", flush=True)
-
-    def say(self, sentence: str) -> None:
-        """Something the user should know."""
-        if self._progress is not None:
-            self._progress.console.print(f"cvgnn: {sentence}", markup=False)
-        else:
-            print(f"cvgnn: {sentence}", file=sys.stderr, flush=True)
+            self.show_line(f"{self._done}/{self._total}  {line(outcome)}  ({self._left()} left)")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._progress is not None:
             self._progress.stop()
         if self._before:
-            self.console.print(f"{self._before} of {self._total} runs were finished before", markup=False)
+            self.show_line(f"{self._before} of {self._total} runs were finished before")
 
     def _left(self) -> str:
         now = self._done - self._before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,11 +89,11 @@ def reproduce_command(words: Sequence[str]) -> int:
     workers = command.workers or max(1, cores() // command.threads)
     with ManyRuns(len(jobs)) as view:
         outcomes = run_all(jobs, command.out, workers=workers, on_outcome=view.show, say=view.say)
-    words_of = " ".join(["cvgnn reproduce", *words])
-    write_files(command.out, files(outcomes, command=words_of, machine=describe_machine()))
-    print(markdown(HEADER, rows(outcomes)))
-    print(NOTE)
-    print(f"written to {command.out}: table.md, table.tex, table.json")
+    line = shlex.join(["cvgnn", "reproduce", *words])
+    write_files(command.out, files(outcomes, command=line, machine=describe_machine()))
+    view.show_line(markdown(HEADER, rows(outcomes)))
+    view.show_line(NOTE)
+    view.show_line(f"written to {command.out}: table.md, table.tex, table.json")
     return 1 if any(outcome.result is None for outcome in outcomes) else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,16 +78,16 @@ def sweep_command(words: Sequence[str]) -> int:
     workers = command.workers or max(1, cores() // command.threads)
     with ManyRuns(len(jobs)) as view:
         outcomes = run_all(jobs, command.out, workers=workers, on_outcome=view.show, say=view.say)
-    line = " ".join(["cvgnn sweep", *words])
+    line = shlex.join(["cvgnn", "sweep", *words])
     write_files(command.out, files(outcomes, command=line, machine=describe_machine()))
     found = settings(outcomes)
     names = varying(found)
-    print(f"best of {len(found)} settings for each optimizer, {CHOICES[command.choose]}:")
-    print(markdown(header(names), rows(chosen(found, by=command.choose), names)))
+    view.show_line(f"best of {len(found)} settings for each optimizer, {CHOICES[command.choose]}:")
+    view.show_line(markdown(header(names), rows(chosen(found, by=command.choose), names)))
     failed = [outcome for outcome in outcomes if outcome.result is None]
     if failed:
-        print(f"{len(failed)} of {len(jobs)} runs failed; the reasons are in {command.out / 'table.md'}")
-    print(f"written to {command.out}: table.md, table.json")
+        view.show_line(f"{len(failed)} of {len(jobs)} runs failed; the reasons are in {command.out / 'table.md'}")
+    view.show_line(f"written to {command.out}: table.md, table.json")
     return 1 if failed else 0
 
 

@@ -74,7 +74,6 @@ def train_command(words: Sequence[str]) -> int:
                 command.source,
                 config,
                 plan=command.plan,
-                resume=command.resume is not None,
                 command=shlex.join(["cvgnn", "train", *words]),
                 on_epoch=console.show,
                 say=console.say,
@@ -85,13 +84,13 @@ def train_command(words: Sequence[str]) -> int:
 
 def _guarded(command: TrainCommand) -> AbstractContextManager[None]:
     """A graph that is read from disk as it is needed may be lost under way."""
-    from cvgnn.experiments.lost_data import told_if_data_is_lost
     from cvgnn.store import is_store
 
     source, folder = command.source, command.resume or command.out
     mapped = (source.name or "").startswith("synthetic") if source.graph is None else is_store(source.graph)
     if not mapped:
         return nullcontext()
+    from cvgnn.experiments.lost_data import told_if_data_is_lost
 
     return told_if_data_is_lost("start again" if folder is None else f"go on with: cvgnn train --resume {folder}")
 
@@ -119,12 +118,11 @@ def _parse(words: Sequence[str]) -> TrainCommand:
 
 def _refuse_changes(then: dict[str, Any], command: TrainCommand, folder: str) -> None:
     """Refuse options that differ from those of the run, but for a graph that is elsewhere now and for more epochs."""
+    from cvgnn.experiments.identity import differences
+
     now = {**command.source.to_dict(), **command.config.to_dict()}
-    changes = [
-        f"{name} was {then[name]!r} and is {value!r}"
-        for name, value in now.items()
-        if value != then[name] and name not in ("epochs", "root", "graph")
-    ]
+    free = {name: now[name] for name in ("epochs", "root", "graph")}
+    changes = differences({**then, **free}, now)
     require(
         not changes,
         f"cannot go on with {folder}: {'; '.join(changes)}. Leave these options out, or start a new run with --out "

@@ -28,6 +28,7 @@ class Checkpointer:
         epochs: how many the run has; the state after the last is saved in any case.
         stop: a request to stop is met after the step at hand, by saving and raising `Stopped`.
         found: the checkpoint to begin from, or None to begin at the beginning.
+        records: its `earlier_records`.
         say: told what could not be saved.
     """
 
@@ -40,6 +41,7 @@ class Checkpointer:
         epochs: int,
         stop: StopRequest,
         found: Checkpoint | None,
+        records: list[EpochRecord],
         say: Callable[[str], None],
     ) -> None:
         self._checkpoints = checkpoints
@@ -48,11 +50,10 @@ class Checkpointer:
         self._epochs = epochs
         self._stop = stop
         self._found = found
+        self._records = records
         self._say = say
         self._saved_at = time.monotonic()
         self._on_disk: tuple[int, int] | None = None  # iterations and epoch of the last checkpoint
-        self.records = self._read_records()
-        """Of the epochs that an earlier process has done."""
 
     @property
     def resumes(self) -> bool:
@@ -66,27 +67,15 @@ class Checkpointer:
             try:
                 restore_trainer(trainer, self._found.tensors, self._found.body.get("trainer"))
                 require(
-                    len(self.records) == trainer.position.epoch - 1
-                    and all(record.epoch == i for i, record in enumerate(self.records, start=1)),
+                    len(self._records) == trainer.position.epoch - 1
+                    and all(record.epoch == i for i, record in enumerate(self._records, start=1)),
                     "its records are not those of the epochs that are done",
                 )
             except CvgnnError as error:
-                raise self._useless(error) from None
+                raise _useless(self._found, error) from None
             self._found = None  # its file may be removed from now on
             self._on_disk = (trainer.iterations, trainer.position.epoch)
-        return self.records
-
-    def _read_records(self) -> list[EpochRecord]:
-        rows = [] if self._found is None else self._found.body.get("records")
-        try:
-            require(isinstance(rows, list), "it has no list of records")
-            return [from_row(row) for row in rows or []]
-        except CvgnnError as error:
-            raise self._useless(error) from None
-
-    def _useless(self, error: CvgnnError) -> CvgnnError:
-        assert self._found is not None
-        return CvgnnError(f"the checkpoint {self._found.path} does not hold a run's state: {error}")
+        return self._records
 
     def after_step(self, trainer: Trainer, records: list[EpochRecord]) -> None:
         """Save if it is time to, or if the run is to stop."""
@@ -99,9 +88,10 @@ class Checkpointer:
     def after_epoch(self, trainer: Trainer, records: list[EpochRecord]) -> None:
         """Save if it is time to, at the end, or if the run is to stop."""
         done, every = records[-1].epoch, self._plan.checkpoint_epochs
-        if done == self._epochs or (every and done % every == 0):
+        last = done == self._epochs
+        if last or (every and done % every == 0):
             self.save(trainer, records)
-        elif self._stop.signal_number is not None:
+        if self._stop.signal_number is not None and not last:
             self._leave(trainer, records)
 
     def save(self, trainer: Trainer, records: list[EpochRecord]) -> bool:
@@ -118,7 +108,6 @@ class Checkpointer:
             "trainer": numbers,
             "records": [as_row(record) for record in records],
         }
-        self._saved_at = time.monotonic()
         try:
             self._checkpoints.save(tensors, body)
         except (OSError, ValueError) as error:  # ValueError: a sum that JSON has no number for
@@ -139,6 +128,22 @@ class Checkpointer:
         where = f"epoch {p.epoch}, {p.steps} of its {trainer.loader.steps_per_epoch} steps done"
         state = "" if saved else ", its last steps not saved"
         raise Stopped(number, f"stopped in {where}{state}; go on with: cvgnn train --resume {folder}")
+
+
+def earlier_records(found: Checkpoint | None) -> list[EpochRecord]:
+    """The records of the epochs that were done when a checkpoint was saved; none without one."""
+    if found is None:
+        return []
+    try:
+        rows = found.body.get("records")
+        require(isinstance(rows, list), "it has no list of records")
+        return [from_row(row) for row in rows or []]
+    except CvgnnError as error:
+        raise _useless(found, error) from None
+
+
+def _useless(found: Checkpoint, error: CvgnnError) -> CvgnnError:
+    return CvgnnError(f"the checkpoint {found.path} does not hold a run's state: {error}")
 
 
 def matching(found: Checkpoint | None, identity: dict[str, Any], *, say: Callable[[str], None]) -> None:

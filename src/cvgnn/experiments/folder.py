@@ -73,6 +73,11 @@ class RunFolder:
             (self.path / "result.json").unlink(missing_ok=True)
 
     @property
+    def begun(self) -> bool:
+        """Whether a run has written its config."""
+        return (self.path / "config.json").is_file()
+
+    @property
     def has_result(self) -> bool:
         """Whether the run was finished."""
         return (self.path / "result.json").is_file()
@@ -95,11 +100,8 @@ class RunFolder:
         with _told(self.path):
             occupied = self.path.exists() and any(not p.name.endswith(".partial") for p in self.path.iterdir())
         if occupied:
-            hint = f", or go on with it: cvgnn train --resume {self.path}" if self._holds_a_run() else ""
+            hint = f", or go on with it: cvgnn train --resume {self.path}" if self.begun else ""
             raise CvgnnError(f"output folder {self.path} is not empty; choose another --out, or empty it first{hint}")
-
-    def _holds_a_run(self) -> bool:
-        return (self.path / "config.json").is_file()
 
 
 def _json(value: dict[str, Any]) -> bytes:

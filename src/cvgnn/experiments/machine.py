@@ -15,9 +15,9 @@ from cvgnn._version import __version__
 from cvgnn.config import TrainConfig
 from cvgnn.graph import Graph, SparseFeatures
 
-# Multiply-adds of layer 0 in a step below which one thread is used. On two cores of an AMD EPYC, batches of 50 to 500
-# on synthetic-flickr and synthetic-arxiv, widths 16 to 256: up to 19 million the second thread made a step 0.92 to 1.18
-# times as long (median 1.06), from 37 million on 0.82 to 0.91 times.
+# Multiply-adds of layer 0 in a step below which one thread is used. On two cores of an AMD EPYC a second thread made a
+# step of up to 19 million 0.92 to 1.35 times as long, and one of 48 million or more 0.76 to 0.93 times
+# (docs/benchmarks/threads.md).
 _WORTH_SHARING = 25_000_000
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final, get_args, get_type_hints
+from typing import Any, final, get_args, get_type_hints
 
 from cvgnn.config import TrainConfig
 from cvgnn.experiments.recipes import PAPER_OPTIMIZERS
 from cvgnn.report.reading import RunData
 from cvgnn.sweeps.jobs import shown
+from cvgnn.sweeps.summary import KEYS as KEYS
+from cvgnn.sweeps.summary import Choice as Choice
+from cvgnn.sweeps.summary import deviation_of, highest, mean_of
 
-Choice = Literal["validation", "test"]
-KEYS: dict[Choice, str] = {"validation": "val_accuracy", "test": "max_test_accuracy"}
 _KINDS = {name: get_args(hint) for name, hint in get_type_hints(TrainConfig).items()}
 WORDS = [name for name, kind in _KINDS.items() if kind and isinstance(kind[0], str)] + ["bias", "layers"]
 
@@ -43,20 +43,18 @@ class Setting:
         """Whether all runs are finished."""
         return len(self.finished) == len(self.runs)
 
-    def values(self, key: str) -> list[float]:
-        """A number of each finished run's result, where it has one."""
-        results = [run.result or {} for run in self.finished]
-        return [float(result[key]) for result in results if result.get(key) is not None]
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """Of the finished runs."""
+        return [run.result for run in self.runs if run.result is not None]
 
     def mean(self, key: str) -> float | None:
         """Mean over the finished runs; None if one of them has no such number, or if there is none."""
-        values = self.values(key)
-        return statistics.fmean(values) if values and len(values) == len(self.finished) else None
+        return mean_of(self.results, key)
 
     def deviation(self, key: str) -> float | None:
         """Standard deviation over the finished runs; None for fewer than two."""
-        values = self.values(key)
-        return statistics.stdev(values) if len(values) > 1 else None
+        return deviation_of(self.results, key)
 
 
 def group(runs: Iterable[RunData]) -> tuple[list[Setting], int]:
@@ -133,11 +131,9 @@ def best(candidates: Sequence[Setting], *, by: Choice) -> Setting | None:
 
     Args:
         candidates: to choose among.
-        by: validation accuracy, or the paper's way: the maximum over epochs of the test accuracy.
+        by: see `KEYS`.
     """
-    ranked = [s for s in candidates if s.mean(KEYS[by]) is not None]
-    ranked = [s for s in ranked if s.complete] or ranked
-    return max(ranked, key=lambda s: s.mean(KEYS[by]) or 0.0, default=None)
+    return highest((s for s in candidates if s.complete), by=by) or highest(candidates, by=by)
 
 
 def _values(settings: Iterable[Setting], name: str) -> set[str]:

@@ -3,14 +3,56 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, Protocol, TypeVar, final
 
 from cvgnn.sweeps.jobs import Job
 from cvgnn.sweeps.pool import Outcome
 
 Choice = Literal["validation", "test"]
+KEYS: dict[Choice, str] = {"validation": "val_accuracy", "test": "max_test_accuracy"}
+"""Of a result: what a choice goes by. `"test"` is the paper's way: the maximum over epochs of the test accuracy, which
+looks at the answers."""
+
+Results = Sequence[dict[str, Any]]
+
+
+def values_of(results: Results, key: str) -> list[float]:
+    """A number of each result, where it has one."""
+    return [float(result[key]) for result in results if result.get(key) is not None]
+
+
+def mean_of(results: Results, key: str) -> float | None:
+    """Mean over the results; None if one has no such number, or if there is none.
+
+    >>> mean_of([{"a": 1}, {"a": 3}], "a"), mean_of([{"a": 1}, {"a": None}], "a")
+    (2.0, None)
+    """
+    values = values_of(results, key)
+    return statistics.fmean(values) if values and len(values) == len(results) else None
+
+
+def deviation_of(results: Results, key: str) -> float | None:
+    """Standard deviation over the results; None for fewer than two."""
+    values = values_of(results, key)
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+class HasMean(Protocol):
+    """What `highest` ranks."""
+
+    def mean(self, key: str) -> float | None:
+        """Mean over runs."""
+
+
+S = TypeVar("S", bound=HasMean)
+
+
+def highest(candidates: Iterable[S], *, by: Choice) -> S | None:
+    """The one with the highest mean accuracy; the first wins a tie; None if none has one."""
+    ranked = [(mean, s) for s in candidates if (mean := s.mean(KEYS[by])) is not None]
+    return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
 @final
@@ -33,17 +75,15 @@ class Setting:
 
     def values(self, key: str) -> list[float]:
         """A number of each run's result, where it has one."""
-        return [result[key] for result in self.results if result.get(key) is not None]
+        return values_of(self.results, key)
 
     def mean(self, key: str) -> float | None:
         """Mean over the runs; None if one has no such number, or if there is none."""
-        values = self.values(key)
-        return statistics.fmean(values) if values and len(values) == len(self.results) else None
+        return mean_of(self.results, key)
 
     def deviation(self, key: str) -> float | None:
         """Standard deviation over the runs; None for fewer than two."""
-        values = self.values(key)
-        return statistics.stdev(values) if len(values) > 1 else None
+        return deviation_of(self.results, key)
 
 
 def settings(outcomes: Sequence[Outcome]) -> list[Setting]:
@@ -72,9 +112,6 @@ def best(candidates: Sequence[Setting], *, by: Choice = "validation") -> Setting
 
     Args:
         candidates: to choose among; the first wins a tie.
-        by: `"validation"`: accuracy at the best validation epoch; `"test"`: the paper's way, the maximum over epochs of
-            the test accuracy, which looks at the answers.
+        by: see `KEYS`.
     """
-    key = "val_accuracy" if by == "validation" else "max_test_accuracy"
-    sound = [s for s in candidates if not s.failures and s.mean(key) is not None]
-    return max(sound, key=lambda s: s.mean(key) or 0.0, default=None)
+    return highest((s for s in candidates if not s.failures), by=by)

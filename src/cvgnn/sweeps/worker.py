@@ -50,13 +50,12 @@ def _train(job: dict[str, dict[str, Any]], path: Path) -> int:
         source, config = GraphSource(**options), make_config(**job["config"])
         graph = load_source(source)
         check(graph, config, memory=True)
-        resume = (path / "config.json").is_file()
         folder = RunFolder(path, resume=True)
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
             try:
                 with folder.opened():
-                    train_in(folder, graph, source, config, plan=CheckpointPlan(checkpoint_minutes=2.0), resume=resume)
+                    train_in(folder, graph, source, config, plan=CheckpointPlan(checkpoint_minutes=2.0))
                     (path / FAILURE).unlink(missing_ok=True)
                 return 0
             except FolderInUse:  # the process of a sweep that was killed a moment ago may still be saving its state

@@ -59,7 +59,6 @@ class Guard:
             require_number("clip_norm", self.clip_norm, "a number above 0", above=0.0)
         require_integer("most_skipped", self.most_skipped, at_least=1)
 
-    @torch.no_grad()
     def accepts(self, loss: float, parameters: list[nn.Parameter], staged: Iterable[Tensor] = ()) -> bool:
         """Whether a step may be taken; if so, the gradients are clipped.
 
