@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from cvgnn.graph import Graph, from_edges
+from cvgnn.graph import Graph, SparseFeatures, from_edges
 
 
 def graph_from_dense(
@@ -27,6 +27,15 @@ def graph_from_dense(
         val_ids=np.arange(1, n, 2),
         edge_weight=None if (weight == 1).all() else weight,
         directed=directed,
+    )
+
+
+def sparse_features(X: np.ndarray) -> SparseFeatures:
+    """The nonzero entries of a matrix."""
+    row, column = np.nonzero(X)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(X)))])
+    return SparseFeatures(
+        torch.from_numpy(indptr), torch.from_numpy(column), torch.from_numpy(X[row, column]), X.shape[1]
     )
 
 

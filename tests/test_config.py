@@ -17,11 +17,12 @@ from cvgnn.config import GraphSource, TrainConfig, make_config
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ESTIMATORS
 from cvgnn.graph.propagation import NORMALIZATIONS
-from cvgnn.model.gcn import NORMS
+from cvgnn.model.gcn import INITS, NORMS
 from cvgnn.optim import FORMS, OPTIMIZERS
+from cvgnn.sampling import FEATURE_NORMS
 from cvgnn.sampling.loader import BATCH_MODES
 from cvgnn.sampling.schemes import SCHEMES
-from cvgnn.training import OUTPUTS
+from cvgnn.training import OUTPUTS, SCHEDULES
 
 CHOICES = {
     "estimator": ESTIMATORS,
@@ -30,6 +31,9 @@ CHOICES = {
     "form": FORMS,
     "batches": BATCH_MODES,
     "norm": NORMS,
+    "init": INITS,
+    "feature_norm": FEATURE_NORMS,
+    "schedule": SCHEDULES,
     "normalization": NORMALIZATIONS,
     "history_dtype": ("float32", "bfloat16"),
     "output": OUTPUTS,
@@ -47,7 +51,8 @@ REFUSED: list[tuple[str, Any]] = [
     *(("weight_decay", value) for value in (-1e-9, None, *NOT_A_NUMBER)),
     *((name, value) for name in ("nu_min", "clip_norm") for value in (0.0, -1e-8, *NOT_A_NUMBER)),
     *((name, value) for name in ("beta1", "beta2") for value in (1, 1.0, 1.5, -0.1, *NOT_A_NUMBER)),
-    *(("dropout", value) for value in (1, 1.0, 1.5, -0.1, None, *NOT_A_NUMBER)),
+    *((name, value) for name in ("dropout", "input_dropout") for value in (1, 1.0, 1.5, -0.1, None, *NOT_A_NUMBER)),
+    *(("patience", value) for value in (-1, True, 0.0, "0", None)),
 ]
 
 
@@ -180,6 +185,8 @@ OTHER = {
     "hidden": 11,
     "bias": not DEFAULTS.bias,
     "dropout": 0.12,
+    "input_dropout": 0.13,
+    "patience": 8,
     "eval_every": 4,
     "seed": 13,
     "clip_norm": 2.5,

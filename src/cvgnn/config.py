@@ -129,6 +129,12 @@ class TrainConfig:
     epochs: int = 100
     """Passes over the training nodes."""
 
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    """Learning rate along the epochs: constant, or falling to zero by a half cosine or a line."""
+
+    patience: int = 0
+    """Stop early if the validation accuracy has not risen for so many epochs; 0 = train all epochs."""
+
     layers: int = 2
     """Depth K of the network."""
 
@@ -143,6 +149,15 @@ class TrainConfig:
 
     dropout: float = 0.5
     """Share of hidden entries dropped in training."""
+
+    input_dropout: float = 0.0
+    """Share of the propagated features' entries dropped in training."""
+
+    feature_norm: Literal["none", "row"] = "none"
+    """row = divide the features of each node by the sum of their absolute values, as is usual for bags of words."""
+
+    init: Literal["uniform", "glorot"] = "uniform"
+    """First weights: uniform = as torch.nn.Linear (the paper's experiments), glorot = as most GCNs, biases zero."""
 
     normalization: Literal["symmetric", "random-walk"] = "symmetric"
     """How the propagation matrix P is normalised."""
@@ -175,18 +190,20 @@ class TrainConfig:
                 raise unknown_name(name, getattr(self, name), choices)
         at_most = {
             "threads": MAX_THREADS, "layers": MAX_LAYERS, "hidden": MAX_HIDDEN, "batch_size": MAX_BATCH,
-            "epochs": MAX_EPOCHS, "eval_every": MAX_EPOCHS,
+            "epochs": MAX_EPOCHS, "eval_every": MAX_EPOCHS, "patience": MAX_EPOCHS,
         }  # fmt: skip
-        for name in ("batch_size", "epochs", "layers", "hidden", "eval_every", "threads", "seed"):
+        for name in ("batch_size", "epochs", "layers", "hidden", "eval_every", "threads", "seed", "patience"):
             value = getattr(self, name)
             if name != "threads" or value is not None:
-                whole = require_integer(name, value, at_least=int(name != "seed"), at_most=at_most.get(name))
+                least = int(name not in ("seed", "patience"))
+                whole = require_integer(name, value, at_least=least, at_most=at_most.get(name))
                 object.__setattr__(self, name, whole)  # numpy's integers become Python's, which JSON can hold
         require(isinstance(self.bias, bool), f"bias must be True or False, not {self.bias!r}")
         self._check_fan_out()
         require_number("lr", self.lr, "a number above 0", above=0.0)
         require_number("weight_decay", self.weight_decay, "zero or a positive number", at_least=0.0)
-        require_number("dropout", self.dropout, "a number in [0, 1)", at_least=0.0, below=1.0)
+        for name in ("dropout", "input_dropout"):
+            require_number(name, getattr(self, name), "a number in [0, 1)", at_least=0.0, below=1.0)
         for name in ("beta1", "beta2"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), "a number in [0, 1)", at_least=0.0, below=1.0)

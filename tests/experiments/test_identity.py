@@ -29,8 +29,9 @@ OTHER: dict[str, Any] = {
     "beta1": 0.5, "beta2": 0.5, "nu_min": 1e-6, "weight_decay": 0.0, "batch_size": 7, "batches": "replacement",
     "layers": 3, "hidden": 65, "norm": "layer", "bias": False, "dropout": 0.25, "normalization": "random-walk",
     "history_dtype": "bfloat16", "output": "last", "eval_every": 2, "seed": 1, "clip_norm": 1.0, "bad_step": "skip",
+    "input_dropout": 0.5, "feature_norm": "row", "init": "glorot",
 }  # fmt: skip
-FREE = {"epochs": 7, "threads": 2}
+FREE = {"epochs": 7, "patience": 5, "threads": 2}
 """What may change; the threads that are used are given apart."""
 
 
@@ -47,7 +48,7 @@ def of(graph: Graph = GRAPH, *, used_threads: int = 1, **options: Any) -> dict[s
 
 def test_the_table_names_every_option() -> None:
     """A new field of the config must be thought about here."""
-    assert OTHER.keys() | FREE.keys() == {field.name for field in dataclasses.fields(TrainConfig)}
+    assert OTHER.keys() | FREE.keys() | {"schedule"} == {field.name for field in dataclasses.fields(TrainConfig)}
     defaults = TrainConfig()
     assert all(getattr(defaults, name) != value for name, value in {**OTHER, **FREE}.items())
 
@@ -62,6 +63,14 @@ def test_equal_runs_are_equal() -> None:
 def test_it_survives_json() -> None:
     for mine in (of(), of(**{**OTHER, "num_neighbors": (3, 2), "lr": 0.1 + 0.2})):
         assert json.loads(json.dumps(mine, allow_nan=False)) == mine
+
+
+def test_a_schedule_counts_with_its_epochs() -> None:
+    """With one the learning rate of an epoch depends on how many there will be."""
+    falling = of(schedule="cosine")
+    assert differences(of(), falling) == ["schedule was 'constant' and is 'cosine over 100 epochs'"]
+    changes = differences(falling, of(schedule="cosine", epochs=200))
+    assert changes == ["schedule was 'cosine over 100 epochs' and is 'cosine over 200 epochs'"]
 
 
 @pytest.mark.parametrize("name", OTHER)

@@ -48,9 +48,21 @@ def test_initial_weights_fill_the_interval_of_torch_linear() -> None:
     assert float(W.std()) == pytest.approx(bound / math.sqrt(3), rel=0.02)
 
 
+def test_glorot_weights_fill_their_interval_and_biases_are_zero() -> None:
+    layer = GCN(in_channels=400, hidden_channels=200, out_channels=3, init="glorot").layer(0)
+    bound = math.sqrt(6 / 600)
+    W = layer.weight.detach()
+    assert 0.99 * bound < float(W.abs().max()) <= bound
+    assert abs(float(W.mean())) < 0.02 * bound
+    assert layer.bias is not None
+    assert not layer.bias.any()
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
+        ({"init": "he"}, "unknown init 'he'"),
+        ({"input_dropout": 1.0}, r"input_dropout must be a number in \[0, 1\), not 1.0"),
         ({"num_layers": 0}, "layers must be a whole number of at least 1, not 0"),
         ({"hidden_channels": 0}, "hidden must be a whole number of at least 1, not 0"),
         ({"dropout": 1.0}, r"dropout must be a number in \[0, 1\), not 1.0"),

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from cvgnn.graph import Graph, Propagation, SparseFeatures, from_edges
+from cvgnn.errors import CvgnnError
+from cvgnn.graph import Graph, Propagation, from_edges
 from cvgnn.reference import dense_P
 from cvgnn.sampling import propagate_features
 from cvgnn.sampling.features import SparseInput
-from tests.build import random_adjacency
+from tests.build import random_adjacency, sparse_features
 
 N, F = 20, 9
 A = random_adjacency(N, mean_degree=4, weighted=True, seed=3)
@@ -16,14 +19,11 @@ X = (np.random.default_rng(0).random((N, F)) < 0.3) * np.random.default_rng(1).n
 
 
 def graph(sparse: bool) -> Graph:
-    rows, cols = np.nonzero(X)
-    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=N))]))
-    features = SparseFeatures(indptr, torch.from_numpy(cols), torch.from_numpy(X[rows, cols]), F)
     target, source = np.nonzero(A)
     return from_edges(
         np.stack([source, target]),
         edge_weight=A[target, source],
-        x=features if sparse else torch.from_numpy(X),
+        x=sparse_features(X) if sparse else torch.from_numpy(X),
         y=np.zeros(N, int),
         train_ids=[0],
     )
@@ -50,10 +50,25 @@ def test_sparse_features_are_never_written_out() -> None:
     g = graph(sparse=True)
     rows = propagate_features(g, Propagation(g)).rows(torch.tensor([0, 1]))
     assert isinstance(rows, SparseInput)
-    assert rows.PX.values.numel() == np.count_nonzero(dense_P(A) @ X)
+    assert rows.arrays[2].size == np.count_nonzero(dense_P(A) @ X)
 
 
 def test_features_are_taken_in_the_dtype_of_P() -> None:
     g = graph(sparse=True)
     source = propagate_features(g, Propagation(g, dtype=torch.float32))
     assert source.span(0, N).matmul(torch.eye(F)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_row_normalised_features(sparse: bool) -> None:
+    """Rows are divided by their absolute sums, a row of zeros stays, and a `P X` made before is not taken."""
+    g = graph(sparse)
+    P = Propagation(g)
+    sums = np.abs(X).sum(axis=1, keepdims=True)
+    expected = dense_P(A) @ (X / np.where(sums > 0, sums, 1.0))
+    held = replace(g, PX=g.x, PX_normalization="symmetric")
+    for each in (g, held):
+        rows = propagate_features(each, P, feature_norm="row").span(0, N).matmul(torch.eye(F, dtype=torch.float64))
+        torch.testing.assert_close(rows, torch.from_numpy(expected), rtol=0, atol=1e-12)
+    with pytest.raises(CvgnnError, match="unknown feature_norm 'col'"):
+        propagate_features(g, P, feature_norm="col")  # type: ignore[arg-type]

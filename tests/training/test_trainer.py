@@ -20,7 +20,7 @@ from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
 from cvgnn.sampling.reference import raw_draws
 from cvgnn.training import Evaluator, Trainer
-from tests.build import graph_from_dense, random_adjacency
+from tests.build import graph_from_dense, random_adjacency, sparse_features
 from tests.optim.variants import STATE_NAMES, used
 
 N = 18
@@ -43,6 +43,10 @@ class Case:
     normalization: str = "symmetric"
     mode: str = "shuffle"
     dropout: float = 0.0
+    input_dropout: float = 0.0
+    row_norm: bool = False
+    init: str = "uniform"
+    sparse: bool = False
     D: int = 2
 
 
@@ -61,6 +65,12 @@ CASES += [
 CASES += [replace(BASE, K=3, estimator=e) for e in ("ns", "exact")]
 CASES += [replace(BASE, K=K, mode="replacement") for K in (1, 2, 3)]
 CASES += [replace(BASE, K=3, dropout=0.4, scheme=s) for s in ("without-replacement", "released")]
+CASES += [
+    replace(BASE, K=K, input_dropout=0.6, dropout=p, sparse=s, row_norm=r, init="glorot")
+    for K, p in ((1, 0.0), (2, 0.4), (3, 0.0))
+    for s in (False, True)
+    for r in (False, True)
+]
 CASES += [replace(BASE, K=3, normalization="random-walk", weighted=True), replace(BASE, K=3, D=-1), replace(BASE, D=1)]
 
 
@@ -71,11 +81,18 @@ class Pair:
         A = random_adjacency(N, mean_degree=4, weighted=case.weighted, seed=4)
         self.case = case
         self.graph = graph_from_dense(A, features=5)
+        X = self.graph.x.numpy()
+        if case.sparse:
+            kept = np.where(np.abs(X) > 0.3, X, 0.0)
+            self.graph, X = replace(self.graph, x=sparse_features(kept)), kept
         self.propagation = Propagation(self.graph, normalization=case.normalization)
-        self.features = propagate_features(self.graph, self.propagation)
+        self.features = propagate_features(
+            self.graph, self.propagation, feature_norm="row" if case.row_norm else "none"
+        )
+        X = X / np.maximum(np.abs(X).sum(axis=1, keepdims=True), 1e-300) if case.row_norm else X
         self.model = GCN(
             in_channels=5, hidden_channels=4, out_channels=3, num_layers=case.K, norm=case.norm, bias=case.bias,
-            dropout=case.dropout, seed=SEED, dtype=torch.float64,
+            dropout=case.dropout, input_dropout=case.input_dropout, init=case.init, seed=SEED, dtype=torch.float64,
         )  # fmt: skip
         self.estimator = self._estimator()
         fan_out = -1 if case.estimator == "exact" else case.D
@@ -95,7 +112,7 @@ class Pair:
         params = {name: p.detach().numpy().copy() for name, p in self.model.named_parameters()}
         self.replica_optimizer = ReferenceOptimizer(case.optimizer, case.form, **common, **given)
         self.replica = ReferenceTrainer(
-            A, self.graph.x.numpy(), self.graph.y.numpy(), params, K=case.K, fan_outs=[None] + [fan_out] * (case.K - 1),
+            A, X, self.graph.y.numpy(), params, K=case.K, fan_outs=[None] + [fan_out] * (case.K - 1),
             scheme=case.scheme, estimator=case.estimator, normalization=case.normalization,
             optimizer=self.replica_optimizer,
         )  # fmt: skip
@@ -116,11 +133,12 @@ class Pair:
             return raw_draws(key, v, case.scheme, len(replica.neighbors[v]), self.sampler.fan_outs[k - 1])
 
         masks = {}
-        if case.dropout:
-            for k in range(1, case.K):
-                sources = batch.block(k).sources
-                mask = Dropout.at(case.dropout, seed=SEED, step=batch.step, k=k).mask((len(sources), 4), torch.float64)
-                masks[k] = np.full((N, 4), np.nan)
+        for k in range(case.K):
+            p, width = (case.dropout, 4) if k else (case.input_dropout, 5)
+            if p:
+                sources = batch.block(k).sources if k else batch.inputs
+                mask = Dropout.at(p, seed=SEED, step=batch.step, k=k).mask((len(sources), width), torch.float64)
+                masks[k] = np.full((N, width), np.nan)
                 masks[k][sources.numpy()] = mask.numpy()
         loss = self.trainer.step(batch)
         replica.step(batch.ids.tolist(), draws, masks or None)

@@ -95,6 +95,9 @@ class Console:
         show = self._print
         if result["skipped_steps"]:
             show(f"{result['skipped_steps']} steps were skipped: their loss or gradient was infinite or NaN")
+        if result["epochs"] < self._config.epochs:
+            waited = f"{self._config.patience} epochs without a higher validation accuracy"
+            show(f"stopped early, after epoch {result['epochs']}: {waited}")
         if result["best_epoch"] is not None:
             show(
                 f"test accuracy {percent(result['test_accuracy'])} at the best validation epoch, "

@@ -26,10 +26,12 @@ def identity(graph: Graph, source: GraphSource, config: TrainConfig, *, threads:
 
     Args:
         graph, source: what is trained on, and where it came from.
-        config: all of it counts but `epochs`, which may grow.
+        config: all of it counts but for when training ends: `patience`, and `epochs`, on which a schedule depends.
         threads: as used.
     """
-    settings = {k: v for k, v in config.to_dict().items() if k not in ("epochs", "threads")}
+    settings = {k: v for k, v in config.to_dict().items() if k not in ("epochs", "patience", "threads")}
+    if config.schedule != "constant":
+        settings["schedule"] = f"{config.schedule} over {config.epochs} epochs"
     libraries = {name: _version_of(name) for name in _LIBRARIES}
     code = {"cvgnn": cvgnn.__version__, "code": code_digest(), **libraries}
     return {**settings, "threads": threads, "graph": graph_digest(graph, source), **code}

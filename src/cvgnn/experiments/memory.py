@@ -78,7 +78,7 @@ def _advice(graph: Graph, config: TrainConfig, needed: dict[str, int]) -> str:
 
 
 def _has_PX(graph: Graph, config: TrainConfig) -> bool:
-    return graph.PX is not None and graph.PX_normalization == config.normalization
+    return graph.PX is not None and graph.PX_normalization == config.normalization and config.feature_norm == "none"
 
 
 def _sparse_product_bytes(graph: Graph) -> int:

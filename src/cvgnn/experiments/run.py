@@ -21,7 +21,7 @@ from cvgnn.graph import Graph, Propagation
 from cvgnn.model import GCN, each_hidden, exact_embedding, exact_logits
 from cvgnn.optim import check_options, make_optimizer
 from cvgnn.sampling import BatchLoader, FeatureSource, NeighborSampler, propagate_features
-from cvgnn.training import Diverged, EpochRecord, Evaluator, Guard, Trainer
+from cvgnn.training import Diverged, EpochRecord, Evaluator, Guard, Trainer, make_schedule
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
@@ -120,8 +120,11 @@ def train(
         records = [] if keeper is None else keeper.begin(trainer)
         trainer.warm_up()
         after_step = None if keeper is None else functools.partial(keeper.after_step, trainer, records)
+        epochs = trainer.epochs(
+            config.epochs, eval_every=config.eval_every, patience=config.patience, after_step=after_step
+        )
         try:
-            for record in trainer.epochs(config.epochs, eval_every=config.eval_every, after_step=after_step):
+            for record in epochs:
                 records.append(record)
                 if on_epoch is not None:
                     on_epoch(record)
@@ -131,6 +134,8 @@ def train(
             if keeper is not None:
                 keeper.save(trainer, records)
             raise
+        if keeper is not None:
+            keeper.save(trainer, records)  # a run that stopped early; another one is saved already
         trainer.model.load_state_dict(trainer.output(config.output))
         trainer.model.eval()
         result = summarize(graph, config, records, trainer)
@@ -154,6 +159,8 @@ def check(graph: Graph, config: TrainConfig, *, memory: bool) -> None:
     check_options(config.optimizer, **_optimizer_options(config))
     if config.output == "best" and graph.val_ids.numel() == 0:
         raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
+    if config.patience and graph.val_ids.numel() == 0:
+        raise CvgnnError("patience needs validation nodes and this graph has none; use patience 0")
     if memory:
         memory_needs.check_memory(graph, config)
 
@@ -173,7 +180,7 @@ def build_trainer(
         initialize: whether to compute the histories at `W_1`; not for a trainer that is to be restored.
     """
     propagation = Propagation(graph, normalization=config.normalization)
-    features = propagate_features(graph, propagation)
+    features = propagate_features(graph, propagation, feature_norm=config.feature_norm)
     model = build_model(graph, config, dtype=propagation.dtype)
     sampler = NeighborSampler(
         propagation,
@@ -195,6 +202,7 @@ def build_trainer(
         seed=config.seed,
         keep_tau=config.output == "tau",
         guard=Guard(clip_norm=config.clip_norm, skip_bad=config.bad_step == "skip"),
+        schedule=make_schedule(config.schedule, epochs=config.epochs),
     )
 
 
@@ -208,6 +216,8 @@ def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype, num_cl
         norm=config.norm,
         bias=config.bias,
         dropout=config.dropout,
+        input_dropout=config.input_dropout,
+        init=config.init,
         seed=config.seed,
         dtype=dtype,
     )

@@ -68,7 +68,7 @@ class SavedRun:
             graph=graph,
             config=self.config,
             model=model,
-            features=propagate_features(graph, propagation),
+            features=propagate_features(graph, propagation, feature_norm=self.config.feature_norm),
             propagation=propagation,
             records=[],
             result=self.result,

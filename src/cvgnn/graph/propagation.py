@@ -64,38 +64,40 @@ class Propagation:
         """`N`."""
         return self.indptr.numel() - 1
 
-    def product(self, H: Tensor) -> Tensor:
-        """`P H` for all nodes.
+    def product(self, H: Tensor, *, row_scale: Tensor | None = None) -> Tensor:
+        """`P diag(row_scale) H` for all nodes; `P H` if there is no scale.
 
         Args:
             H: `[N, d]`, in node order.
+            row_scale: `[N]`.
 
         Returns:
             `[N, d]`.
         """
         out = torch.empty(H.shape, dtype=self.dtype)
-        self.product_into(out, H)
+        self.product_into(out, H, row_scale=row_scale)
         return out
 
-    def product_into(self, out: Tensor, H: Tensor) -> None:
-        """`out = P H`, some columns at a time: besides `out` and `H`, which may be memory-mapped files, it needs two
-        matrices of `N` rows and few columns. The result does not depend on how many."""
+    def product_into(self, out: Tensor, H: Tensor, *, row_scale: Tensor | None = None) -> None:
+        """`out = P diag(row_scale) H`, some columns at a time: besides `out` and `H`, which may be memory-mapped files,
+        it needs two matrices of `N` rows and few columns. The result does not depend on how many."""
         width = max(1, _ELEMENTS_PER_PIECE // self.num_nodes)
+        right = self._right(row_scale)[:, None]
         for left_column in range(0, H.shape[1], width):
             columns = slice(left_column, left_column + width)
-            scaled = H[:, columns] * self.right[:, None]
+            scaled = H[:, columns] * right
             for first, last in self._chunks():
                 piece = weighted_sum(self._adjacency_rows(first, last), scaled)
                 out[first:last, columns] = piece.add_(scaled[first:last]).mul_(self.left[first:last, None])
 
-    def product_sparse(self, X: SparseFeatures) -> SparseFeatures:
-        """`P X` for sparse features, sparse again."""
+    def product_sparse(self, X: SparseFeatures, *, row_scale: Tensor | None = None) -> SparseFeatures:
+        """`P diag(row_scale) X` for sparse features, sparse again."""
         from scipy import sparse
 
         n = self.num_nodes
         weight = np.ones(self.indices.numel()) if self.edge_weight is None else self.edge_weight.numpy()
         A = sparse.csr_array((weight, self.indices.numpy(), self.indptr.numpy()), shape=(n, n), dtype=np.float64)
-        left, right = (sparse.diags_array(s.numpy().astype(np.float64)) for s in (self.left, self.right))
+        left, right = (sparse.diags_array(s.numpy().astype(np.float64)) for s in (self.left, self._right(row_scale)))
         features = sparse.csr_array((X.values.numpy(), X.indices.numpy(), X.indptr.numpy()), shape=X.shape)
         PX = (left @ (A + sparse.eye_array(n)) @ right @ features.astype(np.float64)).tocsr()
         PX.sort_indices()
@@ -109,6 +111,9 @@ class Propagation:
     def dense(self) -> Tensor:
         """`P` written out `[N, N]`, for tests and tiny graphs."""
         return self.product(torch.eye(self.num_nodes, dtype=self.dtype))
+
+    def _right(self, row_scale: Tensor | None) -> Tensor:
+        return self.right if row_scale is None else self.right * row_scale.to(self.dtype)
 
     def _adjacency_rows(self, first: int, last: int) -> Rows:
         a, b = int(self.indptr[first]), int(self.indptr[last])

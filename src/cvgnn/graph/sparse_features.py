@@ -67,6 +67,11 @@ class SparseFeatures:
         """The same matrix with its values in another dtype."""
         return SparseFeatures(self.indptr, self.indices, self.values.to(dtype), self.num_columns)
 
+    def absolute_row_sums(self) -> Tensor:
+        """float64 `[N]`: the sum of the absolute values of each row."""
+        row = torch.repeat_interleave(torch.arange(self.shape[0]), self.indptr.diff())
+        return torch.bincount(row, weights=self.values.abs().double(), minlength=self.shape[0])
+
     def to_dense(self) -> Tensor:
         """The matrix written out; repeated columns in one row add up."""
         out = torch.zeros(self.shape, dtype=self.dtype)

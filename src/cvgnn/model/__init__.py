@@ -1,6 +1,7 @@
 """The GCN and its exact inference."""
 
 from cvgnn.model.gcn import GCN as GCN
+from cvgnn.model.gcn import INITS as INITS
 from cvgnn.model.gcn import NORMS as NORMS
 from cvgnn.model.gcn import GCNLayer as GCNLayer
 from cvgnn.model.gcn import Norm as Norm

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from cvgnn.errors import CvgnnError, require, require_integer, require_number, unknown_name
 from cvgnn.estimator import Estimator
 from cvgnn.model.dropout import Dropout
+from cvgnn.model.dropped import dropped
 from cvgnn.model.hidden import EPS, Sigma, activate_and_aggregate
 from cvgnn.model.linear import linear
 from cvgnn.rng import Purpose, derive
@@ -23,6 +24,8 @@ from cvgnn.sampling import Batch
 
 Norm = Literal["layer", "none"]
 NORMS: tuple[str, ...] = get_args(Norm)
+Init = Literal["uniform", "glorot"]
+INITS: tuple[str, ...] = get_args(Init)
 
 
 @final
@@ -44,13 +47,16 @@ class GCNLayer(nn.Module):
         self.register_parameter("bias", nn.Parameter(torch.empty(out_channels, dtype=dtype)) if bias else None)
         self.norm = nn.LayerNorm(out_channels, dtype=dtype) if norm else None
 
-    def reset_parameters(self, generator: torch.Generator) -> None:
-        """Uniform on +-1/sqrt(d_k) for `W` and `b`, as `torch.nn.Linear`; LayerNorm starts as the identity."""
-        bound = 1.0 / math.sqrt(self.weight.shape[0])
+    def reset_parameters(self, generator: torch.Generator, init: Init = "uniform") -> None:
+        """`"uniform"`: on +-1/sqrt(d_k) for `W` and `b`, as `torch.nn.Linear`; `"glorot"`: on +-sqrt(6/(d_k + d_{k+1}))
+        for `W` and 0 for `b`, as most GCNs. LayerNorm starts as the identity."""
+        d_in, d_out = self.weight.shape
+        bound = math.sqrt(6.0 / (d_in + d_out)) if init == "glorot" else 1.0 / math.sqrt(d_in)
         with torch.no_grad():
             self.weight.uniform_(-bound, bound, generator=generator)
             if self.bias is not None:
                 self.bias.uniform_(-bound, bound, generator=generator)
+                self.bias.mul_(init != "glorot")
             if self.norm is not None:
                 self.norm.reset_parameters()
 
@@ -78,6 +84,8 @@ class GCN(nn.Module):
         norm: `"layer"` (the paper's experiments) or `"none"` (its text).
         bias: whether layers have a bias (the paper's experiments: yes; its text: no).
         dropout: probability that an entry of `H^(k)`, `1 <= k < K`, is dropped in training.
+        input_dropout: the same for the rows of `P X` that layer 0 reads.
+        init: how `W_1` is drawn, see `GCNLayer.reset_parameters`.
         seed: of the initial weights and of dropout.
         dtype: float32 or float64.
     """
@@ -92,23 +100,30 @@ class GCN(nn.Module):
         norm: Norm = "layer",
         bias: bool = True,
         dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        init: Init = "uniform",
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         if norm not in NORMS:
             raise unknown_name("norm", norm, NORMS)
+        if init not in INITS:
+            raise unknown_name("init", init, INITS)
         require_integer("layers", num_layers, at_least=1)
         require_integer("in_channels", in_channels, at_least=1)
         require_integer("hidden", hidden_channels, at_least=1)
         require_integer("out_channels", out_channels, at_least=1)
         require_integer("seed", seed, at_least=0)
         require_number("dropout", dropout, "a number in [0, 1)", at_least=0.0, below=1.0)
+        require_number("input_dropout", input_dropout, "a number in [0, 1)", at_least=0.0, below=1.0)
         require(dtype in (torch.float32, torch.float64), f"dtype must be torch.float32 or torch.float64, not {dtype}")
         require(isinstance(bias, bool), f"bias must be True or False, not {bias!r}")
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.num_layers = num_layers
         self.dropout = dropout
+        self.input_dropout = input_dropout
+        self.init = init
         self.seed = seed
         self.layers = nn.ModuleList(
             GCNLayer(d_in, d_out, bias=bias, norm=norm == "layer" and k < num_layers - 1, dtype=dtype)
@@ -134,7 +149,7 @@ class GCN(nn.Module):
         """Draw `W_1`, a pure function of the seed."""
         generator = torch.Generator().manual_seed(derive(self.seed, Purpose.WEIGHTS) >> 1)
         for k in range(self.num_layers):
-            self.layer(k).reset_parameters(generator)
+            self.layer(k).reset_parameters(generator, self.init)
 
     def forward(self, batch: Batch, estimator: Estimator) -> Tensor:
         """`Z^(K)[r^(K)]`, the logits of the batch's distinct nodes (Algorithm 1, lines 6 to 9).
@@ -147,7 +162,7 @@ class GCN(nn.Module):
             `[|r^(K)|, C]`.
         """
         self.check_batch(batch)
-        A = estimator.input(batch)
+        A = dropped(estimator.input(batch), self.dropout_at(batch.step, 0))
         for k in range(1, self.num_layers):
             layer = self.layer(k - 1)
             H, A = activate_and_aggregate(
@@ -170,7 +185,8 @@ class GCN(nn.Module):
             )
 
     def dropout_at(self, step: int, k: int) -> Dropout | None:
-        """What is dropped of `H^(k)`: a pure function of (seed, step, layer)."""
-        if not self.training or self.dropout == 0.0:
+        """What is dropped of `H^(k)`, of `P X` for `k = 0`: a pure function of (seed, step, layer)."""
+        p = self.dropout if k else self.input_dropout
+        if not self.training or p == 0.0:
             return None
-        return Dropout.at(self.dropout, seed=self.seed, step=step, k=k)
+        return Dropout.at(p, seed=self.seed, step=step, k=k)

@@ -15,6 +15,7 @@ from torch.nn.modules import module as torch_modules
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import Estimator
 from cvgnn.model import hidden, kernels
+from cvgnn.model.dropped import dropped
 from cvgnn.model.gcn import GCN
 from cvgnn.model.linear import input_gradient, product, weight_gradient
 from cvgnn.sampling import Batch
@@ -54,7 +55,7 @@ def loss_and_gradient(model: GCN, batch: Batch, estimator: Estimator, labels: Te
     """
     *layers, (W, last) = [(layer.weight, layer.sigma) for layer in model.in_order]
     model.check_batch(batch)
-    A = estimator.input(batch)
+    A = dropped(estimator.input(batch), model.dropout_at(batch.step, 0))
     passes = []
     for k, (weight, sigma) in enumerate(layers, start=1):
         drop, correction = model.dropout_at(batch.step, k), estimator.correction(k, batch)

@@ -96,6 +96,33 @@ def forward(Z, bias, gain, shift, eps, key, threshold, scale, H, sent, mean, inv
             _drop(h, sent[i], mix(key + np.uint64(i + 1) * _GOLDEN), limit, kept)
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def drop_rows(A, key, threshold, scale, first, last):  # type: ignore[no-untyped-def]
+    """Dropout on the rows `first..last-1` of a dense `A`, in place; arguments as in `forward`."""
+    for i in range(first, last):
+        _drop(A[i], A[i], mix(key + np.uint64(i + 1) * _GOLDEN), np.uint32(threshold), A.dtype.type(scale))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def kept_entries(ids, indptr, indices, values, key, threshold, scale, out_indptr, out_indices, out_values):  # type: ignore[no-untyped-def]
+    """Dropout on rows `ids` of a CSR matrix: the entries that are kept, scaled, as rows `0..n-1` of another.
+
+    An entry is kept exactly if `drop_rows` keeps it where row `i` is `X[ids[i]]` written out.
+    """
+    limit, factor = np.uint32(threshold), values.dtype.type(scale)
+    place = 0
+    out_indptr[0] = 0
+    for i in range(ids.size):
+        state = mix(key + np.uint64(i + 1) * _GOLDEN)
+        start, stride = np.uint32(state), np.uint32(state >> np.uint64(32)) | np.uint32(1)
+        for e in range(indptr[ids[i]], indptr[ids[i] + 1]):
+            if _scramble(np.uint32(indices[e]) * stride + start) >= limit:
+                out_indices[place] = indices[e]
+                out_values[place] = values[e] * factor
+                place += 1
+        out_indptr[i + 1] = place
+
+
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 def aggregate(indptr, indices, weight, sent, out, first, last):  # type: ignore[no-untyped-def]
     """`out += P^ sent` for rows `first..last-1` of the sampled matrix `P^` (indptr, indices, weight)."""

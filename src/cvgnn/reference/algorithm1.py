@@ -110,7 +110,7 @@ class ReferenceTrainer:
             batch: Node ids, repeats allowed.
             draws: draws[k][v] or draws(k, v), the raw draws of node v at layer k = 1..K-1; asked only for v in
                 r^(k+1) that consume draws.
-            masks: Dropout masks by k = 1..K-1, [N, d_k], already scaled.
+            masks: Dropout masks by k = 0..K-1, [N, d_k], already scaled; that of layer 0 acts on P X.
         """
         # Lines 4 and 5: neighbor sampling.
         P_hats = {} if self.estimator == "exact" else self.sample(batch, draws)

@@ -142,7 +142,8 @@ def cv_forward_backward(
         X: Features [N, d_0].
         y: Labels [N].
         batch: Node ids, repeats allowed: each entry counts.
-        masks: Dropout masks m^(k) [N, d_k] by k = 1..K-1, already scaled; a missing one or None is all ones.
+        masks: Dropout masks m^(k) [N, d_k] by k = 0..K-1, already scaled; a missing one or None is all ones. That of
+            layer 0 acts on P X, the others on H^(k).
         estimator: "cv", "ns" or "exact".
 
     Returns:
@@ -156,13 +157,13 @@ def cv_forward_backward(
     require(B.min() >= 0 and B.max() < len(P), f"batch ids must lie in 0..{len(P) - 1}: {B.tolist()}")
     Q = dict.fromkeys(range(1, K), P) if estimator == "exact" else P_hats
     r = receptive_fields(Q, P, B, K)
-    m = {k: _mask(masks, k, (len(P), params[f"layers.{k}.weight"].shape[0])) for k in range(1, K)}
+    m = {k: _mask(masks, k, (len(P), params[f"layers.{k}.weight"].shape[0])) for k in range(K)}
 
     H, S, Z = [X], [], []
     for k in range(K):
         u, v = r[k], r[k + 1]
         if k == 0:
-            S.append(P[v] @ X)
+            S.append(m[0][v] * (P[v] @ X))
         else:
             H_k = m[k][u] * H[k][u]
             Q_k = Q[k][np.ix_(v, u)]

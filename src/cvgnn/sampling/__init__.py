@@ -2,6 +2,8 @@
 
 from cvgnn.sampling.block import Batch as Batch
 from cvgnn.sampling.block import Block as Block
+from cvgnn.sampling.features import FEATURE_NORMS as FEATURE_NORMS
+from cvgnn.sampling.features import FeatureNorm as FeatureNorm
 from cvgnn.sampling.features import FeatureSource as FeatureSource
 from cvgnn.sampling.features import LayerInput as LayerInput
 from cvgnn.sampling.features import propagate_features as propagate_features

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeAlias, final
+from typing import Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
 
+from cvgnn.errors import unknown_name
 from cvgnn.graph import Graph, Propagation, SparseFeatures
 from cvgnn.parallel import COST_OF_MOVING, wide
 from cvgnn.sampling.sparse_product import SparseInput
+
+FeatureNorm = Literal["none", "row"]
+FEATURE_NORMS: tuple[str, ...] = get_args(FeatureNorm)
+
+_ROWS_PER_PIECE = 1 << 14
 
 LayerInput: TypeAlias = Tensor | SparseInput
 """Some rows of `P X`: what layer 0 multiplies by its weights."""
@@ -25,22 +31,41 @@ class FeatureSource(ABC):
 
     @abstractmethod
     def rows(self, ids: Tensor) -> LayerInput:
-        """`(P X)[ids]`, `[len(ids), F]`."""
+        """`(P X)[ids]`, `[len(ids), F]`; a tensor is the caller's own, who may overwrite it."""
 
     @abstractmethod
     def span(self, first: int, last: int) -> LayerInput:
         """`(P X)[first:last]`, `[last - first, F]`."""
 
 
-def propagate_features(graph: Graph, propagation: Propagation) -> FeatureSource:
-    """`P X` of a graph, dense or sparse as its features are; taken from the graph if it holds it already."""
-    x = graph.x
+def propagate_features(graph: Graph, propagation: Propagation, *, feature_norm: FeatureNorm = "none") -> FeatureSource:
+    """`P X` of a graph, dense or sparse as its features are; taken from the graph if it holds it already.
+
+    Args:
+        graph: gives `X`.
+        propagation: `P`.
+        feature_norm: `"row"` divides each row of `X` by the sum of its absolute values first; a row of zeros stays.
+    """
+    if feature_norm not in FEATURE_NORMS:
+        raise unknown_name("feature_norm", feature_norm, FEATURE_NORMS)
+    x, row_scale = graph.x, None
     same = (graph.PX_normalization, None if graph.PX is None else graph.PX.dtype)
-    if graph.PX is not None and same == (propagation.normalization, propagation.dtype):
+    if feature_norm == "row":
+        row_scale = _one_over_row_sums(x)
+    elif graph.PX is not None and same == (propagation.normalization, propagation.dtype):
         return SparseSource(graph.PX) if isinstance(graph.PX, SparseFeatures) else DenseSource(graph.PX)
     if isinstance(x, SparseFeatures):
-        return SparseSource(propagation.product_sparse(x.to(propagation.dtype)))
-    return DenseSource(propagation.product(x.to(propagation.dtype)))
+        return SparseSource(propagation.product_sparse(x.to(propagation.dtype), row_scale=row_scale))
+    return DenseSource(propagation.product(x.to(propagation.dtype), row_scale=row_scale))
+
+
+def _one_over_row_sums(x: Tensor | SparseFeatures) -> Tensor:
+    """float64 `[N]`: one over the sum of the absolute values of each row; 1 for a row of zeros."""
+    if isinstance(x, SparseFeatures):
+        sums = x.absolute_row_sums()
+    else:
+        sums = torch.cat([rows.abs().sum(dim=1, dtype=torch.float64) for rows in torch.split(x, _ROWS_PER_PIECE)])
+    return torch.where(sums > 0, sums, 1.0).reciprocal()
 
 
 @final
@@ -74,8 +99,8 @@ class SparseSource(FeatureSource):
 
     def rows(self, ids: Tensor) -> SparseInput:
         """See `FeatureSource.rows`."""
-        return SparseInput(self.PX, self._arrays, ids)
+        return SparseInput(self._arrays, ids, num_columns=self.num_features)
 
     def span(self, first: int, last: int) -> SparseInput:
         """See `FeatureSource.span`."""
-        return SparseInput(self.PX, self._arrays, range(first, last))
+        return SparseInput(self._arrays, range(first, last), num_columns=self.num_features)

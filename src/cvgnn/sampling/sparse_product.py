@@ -10,7 +10,7 @@ from numba import njit
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Rows, SparseFeatures, weighted_sum
+from cvgnn.graph import Rows, weighted_sum
 from cvgnn.moving import first_outside
 from cvgnn.parallel import over_rows
 
@@ -47,17 +47,29 @@ class SparseInput:
     """Some rows of a sparse `P X`, to be multiplied by a weight matrix.
 
     Args:
-        PX: `P X`, `[N, F]`.
-        arrays: its indptr, indices and values.
+        arrays: `P X`, `[N, F]`, in CSR: indptr int64, indices int32, and values.
         ids: which rows: int64 `[n]`, or a range of step 1.
+        num_columns: `F`.
     """
 
-    __slots__ = ("PX", "arrays", "ids")
+    __slots__ = ("arrays", "ids", "num_columns")
 
-    def __init__(self, PX: SparseFeatures, arrays: tuple[Array, Array, Array], ids: Tensor | range) -> None:
-        self.PX = PX
+    def __init__(self, arrays: tuple[Array, Array, Array], ids: Tensor | range, *, num_columns: int) -> None:
         self.arrays = arrays
         self.ids = ids
+        self.num_columns = num_columns
+
+    @property
+    def rows(self) -> tuple[Array, Array, Array, Array]:
+        """The ids as an array, checked, because compiled code checks nothing; and the matrix."""
+        num_rows = self.arrays[0].size - 1
+        if isinstance(self.ids, range):
+            return np.arange(self.ids.start, self.ids.stop), *self.arrays
+        ids = self.ids.numpy()
+        bad = first_outside(ids, num_rows)
+        if bad >= 0:
+            raise CvgnnError(f"ids must lie in 0..{num_rows - 1}; found {ids[bad]}")
+        return ids, *self.arrays
 
     def matmul(self, other: Tensor, /) -> Tensor:
         """`(P X)[ids] W`, `[n, d]`, differentiable in `W`, as a tensor's."""
@@ -65,18 +77,14 @@ class SparseInput:
 
     def product(self, W: Tensor) -> Tensor:
         """`(P X)[ids] W`, `[n, d]`, without gradient."""
-        PX = self.PX
-        if W.dim() != 2 or W.shape[0] != PX.num_columns or W.dtype != PX.dtype:
+        F, dtype = self.num_columns, torch.from_numpy(self.arrays[2][:0]).dtype
+        if W.dim() != 2 or W.shape[0] != F or W.dtype != dtype:
             raise CvgnnError(
-                f"a weight matrix for {PX.num_columns} features must be {PX.dtype} of {PX.num_columns} rows, not "
-                f"{W.dtype} of shape {list(W.shape)}"
+                f"a weight matrix for {F} features must be {dtype} of {F} rows, not {W.dtype} of shape {list(W.shape)}"
             )
         if isinstance(self.ids, range):  # rows that lie together need no copy, and torch sums many of them faster
             return weighted_sum(self._rows_of(self.ids), W)
-        ids, indptr, indices, values = self._arrays()
-        bad = first_outside(ids, PX.shape[0])
-        if bad >= 0:
-            raise CvgnnError(f"ids must lie in 0..{PX.shape[0] - 1}; found {ids[bad]}")
+        ids, indptr, indices, values = self.rows
         Z = torch.empty(ids.size, W.shape[1], dtype=W.dtype)
         w, z = W.detach().numpy(), Z.numpy()
         width = self._entries_per_row() * W.shape[1]
@@ -85,8 +93,8 @@ class SparseInput:
 
     def transposed_product(self, dZ: Tensor) -> Tensor:
         """`(P X)[ids]^T dZ`, `[F, d]`: the gradient of `W`."""
-        ids, indptr, indices, values = self._arrays()
-        dW = torch.zeros(self.PX.num_columns, dZ.shape[1], dtype=dZ.dtype)
+        ids, indptr, indices, values = self.rows
+        dW = torch.zeros(self.num_columns, dZ.shape[1], dtype=dZ.dtype)
         dz, dw = dZ.contiguous().numpy(), dW.numpy()
         over_rows(
             lambda a, b: accumulate(ids, indptr, indices, values, dz, dw, a, b),
@@ -97,13 +105,9 @@ class SparseInput:
         return dW
 
     def _rows_of(self, ids: range) -> Rows:
-        PX = self.PX
-        a, b = int(PX.indptr[ids.start]), int(PX.indptr[ids.stop])
-        return Rows((PX.indptr[ids.start : ids.stop + 1] - a).int(), PX.indices[a:b], PX.values[a:b])
-
-    def _arrays(self) -> tuple[Array, Array, Array, Array]:
-        ids = np.arange(self.ids.start, self.ids.stop) if isinstance(self.ids, range) else self.ids.numpy()
-        return ids, *self.arrays
+        indptr, indices, values = self.arrays
+        a, b = int(indptr[ids.start]), int(indptr[ids.stop])
+        return Rows.of((indptr[ids.start : ids.stop + 1] - a).astype(np.int32), indices[a:b], values[a:b])
 
     def _entries_per_row(self) -> int:
         return self.arrays[2].size // max(1, self.arrays[0].size - 1)

@@ -20,6 +20,7 @@ from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
 from cvgnn.training.guard import Diverged, Guard, first_bad, weights_are_finite
 from cvgnn.training.outputs import BestByValidation, UniformIterate, Weights, snapshot
+from cvgnn.training.schedules import Factor
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -67,6 +68,7 @@ class Trainer:
         seed: for `W_tau`.
         keep_tau: whether to keep `W_tau`.
         guard: what is refused, clipped or skipped before a step.
+        schedule: what the optimizer's learning rates are multiplied by in each epoch; 1 if not given.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Trainer:
         seed: int = 0,
         keep_tau: bool = False,
         guard: Guard | None = None,
+        schedule: Factor | None = None,
     ) -> None:
         check_labels(labels, loader.sampler.num_nodes)
         self.model = model
@@ -94,6 +97,8 @@ class Trainer:
         self.best = BestByValidation()
         self.tau = UniformIterate(seed) if keep_tau else None
         self.guard = guard or Guard()
+        self.schedule = schedule
+        self._rates = [group["lr"] for group in optimizer.param_groups] if schedule else []
         self.iterations = 0
         self.position = Position()
         if self.tau is not None:
@@ -158,6 +163,9 @@ class Trainer:
         if epoch != self.position.epoch:
             self.position = Position(epoch=epoch)
         p = self.position
+        if self.schedule is not None:
+            for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+                group["lr"] = rate * self.schedule(epoch)
         start = time.perf_counter() - p.seconds
         for batch in self.loader.epoch(p.epoch, skip=p.steps):
             skipped = p.skipped
@@ -176,18 +184,24 @@ class Trainer:
         return p.loss_sum / p.nodes if p.nodes else math.nan
 
     def epochs(
-        self, num_epochs: int, *, eval_every: int = 1, after_step: Callable[[], None] | None = None
+        self,
+        num_epochs: int,
+        *,
+        eval_every: int = 1,
+        patience: int = 0,
+        after_step: Callable[[], None] | None = None,
     ) -> Iterator[EpochRecord]:
         """Train until `num_epochs` epochs are done; yields a record after each.
 
         Args:
             num_epochs: how many in all, those of an earlier run that is continued included.
             eval_every: evaluate after every n-th, and after the last.
+            patience: end after an evaluation if the validation accuracy has not risen for so many epochs; 0 = never.
             after_step: see `train_epoch`. When it is called, and when a record is yielded, `state` is complete.
         """
         require(num_epochs >= 1, f"epochs must be at least 1, not {num_epochs}")
         require(eval_every >= 1, f"eval_every must be at least 1, not {eval_every}")
-        while (epoch := self.position.epoch) <= num_epochs:
+        while (epoch := self.position.epoch) <= num_epochs and not self._gave_up(patience, eval_every):
             loss = self.train_epoch(epoch, after_step=after_step)
             start = time.perf_counter()
             accuracies = None
@@ -208,6 +222,12 @@ class Trainer:
                 eval_seconds=time.perf_counter() - start,
                 skipped_steps=done.skipped,
             )
+
+    def _gave_up(self, patience: int, eval_every: int) -> bool:
+        """Whether the epoch before this one was the last that `patience` allows."""
+        done, best = self.position.epoch - 1, self.best.epoch
+        waits = patience == 0 or best is None or self.position.steps > 0 or done % eval_every != 0
+        return not waits and done - best >= patience  # type: ignore[operator]
 
     def output(self, which: str) -> Weights:
         """The weights of the chosen iterate: `"last"`, `"best"` or `"tau"`."""
