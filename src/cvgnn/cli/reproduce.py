@@ -1,4 +1,4 @@
-"""`cvgnn reproduce`: the paper's Table 5, run again."""
+"""`cvgnn reproduce`: the paper's Table 5, or our best recipes, run again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from cvgnn.cli.options import parse
 from cvgnn.config import GraphSource
 from cvgnn.errors import require, require_integer, unknown_name
+
+if TYPE_CHECKING:
+    from cvgnn.sweeps.best import BestPlan
+    from cvgnn.sweeps.reproduce import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +25,11 @@ class ReproduceCommand:
 
     Finished runs are kept in --out and never repeated; an interrupted command goes on where it was.
     Writes table.md, table.tex and table.json. --list shows the settings and runs nothing.
+    --recipe best runs our own best settings for citeseer, cora and pubmed instead (docs/best.md).
     """
+
+    recipe: Literal["paper", "best"] = "paper"
+    """Whose settings: the paper's tuned ones for each optimizer, or our best ones, tuned by validation accuracy."""
 
     dataset: str = "citeseer"
     """Data sets, separated by commas: citeseer (bundled), cora, pubmed, ogbn-arxiv, flickr, reddit, or all of them."""
@@ -29,8 +37,9 @@ class ReproduceCommand:
     optimizer: str = "all"
     """Optimizers, separated by commas: adam, heavy-ball, amsgrad, adagrad, sgd, or all of them."""
 
-    runs: int = 3
-    """Runs of a cell; run i has seed i, and the same initial weights for every optimizer."""
+    runs: int | None = None
+    """Runs of a cell, 3 for the paper's and 10 for the best recipes if not given; run i has seed i, and the same
+    initial weights for every optimizer."""
 
     first: int = 0
     """Number, and so seed, of the first run."""
@@ -41,14 +50,15 @@ class ReproduceCommand:
     root: Path | None = None
     """Folder with the data sets' raw files, if they are not to be fetched; citeseer needs none."""
 
-    scheme: Literal["without-replacement", "with-replacement", "paper", "released"] = "without-replacement"
-    """How neighbors are drawn: released is what the paper's code ran, and biased; see docs/reproduction.md."""
+    scheme: Literal["without-replacement", "with-replacement", "paper", "released"] | None = None
+    """How neighbors are drawn, without replacement if not given; released is what the paper's code ran, and biased: see
+    docs/reproduction.md."""
 
-    form: Literal["torch", "paper"] = "torch"
-    """The form of the optimizers; torch's is the one that reproduces Table 5."""
+    form: Literal["torch", "paper"] | None = None
+    """The form of the optimizers, torch's if not given: the one that reproduces Table 5."""
 
-    estimator: Literal["cv", "ns", "exact"] = "cv"
-    """How neighbors are aggregated; cv is the paper's."""
+    estimator: Literal["cv", "ns", "exact"] | None = None
+    """How neighbors are aggregated, cv if not given: the paper's."""
 
     epochs: int | None = None
     """Epochs, if not the paper's."""
@@ -66,35 +76,71 @@ class ReproduceCommand:
 def reproduce_command(words: Sequence[str]) -> int:
     """Parse the options, run what is missing, print and write the table."""
     command = parse(ReproduceCommand, words, prog="cvgnn reproduce", flags=True)
-    require_integer("runs", command.runs, at_least=1)
+    if command.runs is not None:
+        require_integer("runs", command.runs, at_least=1)
     require_integer("first", command.first, at_least=0)
     require_integer("threads", command.threads, at_least=1)
+    if command.recipe not in ("paper", "best"):
+        raise unknown_name("recipe", command.recipe, ("paper", "best"))
 
     from cvgnn.cli.many import ManyRuns
     from cvgnn.experiments.machine import cores, describe_machine
-    from cvgnn.experiments.recipes import PAPER_OPTIMIZERS, RECIPE_DATASETS
-    from cvgnn.sweeps import run_all
-    from cvgnn.sweeps.reproduce import HEADER, NOTE, SETTINGS, Plan, files, rows
+    from cvgnn.sweeps import best, reproduce, run_all
     from cvgnn.sweeps.tables import markdown, write_files
 
-    datasets = _names("dataset", command.dataset, RECIPE_DATASETS)
-    optimizers = _names("optimizer", command.optimizer, PAPER_OPTIMIZERS)
-    names = ("scheme", "form", "estimator", "threads", "epochs")
-    changes = {name: value for name in names if (value := getattr(command, name)) is not None}
-    plan = Plan(datasets=datasets, optimizers=optimizers, runs=command.runs, first=command.first, changes=changes)
+    paper, ours = _paper_plan(command), _best_plan(command)
     if command.list:
-        print(markdown(SETTINGS, plan.listed()))
+        print(markdown(reproduce.SETTINGS, paper.listed()))
+        print("\nwith --recipe best, as options of cvgnn train:\n")
+        print("\n".join(f"{name}: {options}" for name, options in ours.listed()))
         return 0
-    jobs = plan.jobs({name: GraphSource(dataset=name, root=command.root) for name in datasets})
+    plan: Plan | BestPlan = paper if command.recipe == "paper" else ours
+    kind = reproduce if command.recipe == "paper" else best
+    jobs = plan.jobs({name: GraphSource(dataset=name, root=command.root) for name in plan.datasets})
     workers = command.workers or max(1, cores() // command.threads)
     with ManyRuns(len(jobs)) as view:
         outcomes = run_all(jobs, command.out, workers=workers, on_outcome=view.show, say=view.say)
     line = shlex.join(["cvgnn", "reproduce", *words])
-    write_files(command.out, files(outcomes, command=line, machine=describe_machine()))
-    view.show_line(markdown(HEADER, rows(outcomes)))
-    view.show_line(NOTE)
+    write_files(command.out, kind.files(outcomes, command=line, machine=describe_machine()))
+    view.show_line(markdown(kind.HEADER, kind.rows(outcomes)))
+    view.show_line(kind.NOTE)
     view.show_line(f"written to {command.out}: table.md, table.tex, table.json")
     return 1 if any(outcome.result is None for outcome in outcomes) else 0
+
+
+def _changes(command: ReproduceCommand) -> dict[str, Any]:
+    names = ("scheme", "form", "estimator", "threads", "epochs")
+    return {name: value for name in names if (value := getattr(command, name)) is not None}
+
+
+def _paper_plan(command: ReproduceCommand) -> Plan:
+    from cvgnn.experiments.recipes import PAPER_OPTIMIZERS, RECIPE_DATASETS
+    from cvgnn.sweeps.reproduce import Plan
+
+    return Plan(
+        datasets=_names("dataset", command.dataset, RECIPE_DATASETS),
+        optimizers=_names("optimizer", command.optimizer, PAPER_OPTIMIZERS),
+        runs=command.runs or 3,
+        first=command.first,
+        changes=_changes(command),
+    )
+
+
+def _best_plan(command: ReproduceCommand) -> BestPlan:
+    from cvgnn.experiments.best_recipes import BEST_DATASETS
+    from cvgnn.sweeps.best import BestPlan
+
+    best = command.recipe == "best"
+    require(
+        not best or command.optimizer == "all",
+        f"a best recipe has its own optimizer; leave --optimizer {command.optimizer} out",
+    )
+    return BestPlan(
+        datasets=_names("dataset", command.dataset, BEST_DATASETS) if best else BEST_DATASETS,
+        runs=command.runs or 10,
+        first=command.first,
+        changes=_changes(command),
+    )
 
 
 def _names(kind: str, given: str, known: Sequence[str]) -> tuple[str, ...]:
