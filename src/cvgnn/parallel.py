@@ -83,8 +83,9 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
     >>> seen
     [(0, 10)]
     """
-    threads = team_size()
-    if threads == 1 or COST_OF_MOVING * num_rows * width < WORTH_SHARING:
+    small = COST_OF_MOVING * num_rows * width < WORTH_SHARING
+    threads = 1 if small else team_size()
+    if threads == 1:
         kernel(0, num_rows)
         return
     pool = _pools.get(threads)

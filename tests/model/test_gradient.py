@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +15,8 @@ from torch.nn.functional import cross_entropy
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Graph, Propagation, SparseFeatures
-from cvgnn.model import GCN, check_labels, exact_hidden, is_plain, loss_and_gradient
+from cvgnn.model import GCN, check_labels, exact_hidden, loss_and_gradient, plain_layers
+from cvgnn.model import gradient as gradient_module
 from cvgnn.sampling import BatchLoader, NeighborSampler, propagate_features
 from tests.build import graph_from_dense, random_adjacency
 
@@ -42,6 +44,14 @@ def setting(
     return graph, model, cv, loader
 
 
+@pytest.fixture(params=["small", "wide"])
+def last_layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to compute the last layer: as one compiled call, and by torch."""
+    if request.param == "wide":
+        monkeypatch.setattr(gradient_module, "_SMALL", 0)
+
+
+@pytest.mark.usefixtures("last_layer")
 @pytest.mark.parametrize(
     "options",
     [
@@ -56,6 +66,8 @@ def setting(
         {"sparse": True, "K": 1},
         {"mode": "replacement", "K": 3},
         {"mode": "replacement", "sparse": True},
+        {"input_dropout": 0.5},
+        {"input_dropout": 0.5, "sparse": True, "K": 3},
     ],
     ids=str,
 )
@@ -112,15 +124,16 @@ CHANGES = [hooked, hooked_backwards, frozen, hooked_parameter, hooked_gradient, 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
 def test_what_autograd_is_needed_for(change: Callable[[GCN], None]) -> None:
     _, model, _, _ = setting(K=4)
-    assert is_plain(model)
+    assert plain_layers(model) is not None
     change(model)
-    assert not is_plain(model)
+    assert plain_layers(model) is None
 
 
 def test_another_model_is_autograds() -> None:
-    assert not is_plain(torch.nn.Linear(2, 2))
+    assert plain_layers(torch.nn.Linear(2, 2)) is None
 
 
+@pytest.mark.usefixtures("last_layer")
 @pytest.mark.parametrize("label", [3, -1])
 def test_a_label_that_is_no_class(label: int) -> None:
     graph, model, estimator, loader = setting()
@@ -131,6 +144,29 @@ def test_a_label_that_is_no_class(label: int) -> None:
         loss_and_gradient(model, batch, estimator, labels)
 
 
+@pytest.mark.usefixtures("last_layer")
+@pytest.mark.parametrize("scale", [1e3, 1e9, 1e300])
+def test_large_logits_lose_nothing(scale: float) -> None:
+    graph, model, estimator, loader = setting(dropout=0.0)
+    with torch.no_grad():
+        model.layer(1).weight.mul_(scale)
+    batch = next(iter(loader.epoch(1)))
+    value = loss_and_gradient(model, batch, estimator, graph.y)
+    expected = cross_entropy(batch.select(model(batch, estimator)), graph.y[batch.ids])
+    torch.testing.assert_close(value, expected.detach(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.usefixtures("last_layer")
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_none_shows(value: float) -> None:
+    graph, model, estimator, loader = setting()
+    with torch.no_grad():
+        model.layer(1).weight[0] = value
+    batch = next(iter(loader.epoch(1)))
+    assert not math.isfinite(float(loss_and_gradient(model, batch, estimator, graph.y)))
+
+
+@pytest.mark.usefixtures("last_layer")
 def test_labels_of_the_training_nodes_alone_are_refused() -> None:
     graph, model, estimator, loader = setting()
     batch = next(iter(loader.epoch(1)))

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import Estimator
-from cvgnn.model import GCN, check_labels, is_plain, loss_and_gradient
+from cvgnn.model import GCN, check_labels, loss_and_gradient, plain_layers
 from cvgnn.parallel import mostly_one_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
@@ -135,8 +135,9 @@ class Trainer:
         p.skipped_in_a_row += 1
 
     def _loss_and_gradient(self, batch: Batch) -> Tensor:
-        if self.loss is cross_entropy and is_plain(self.model):
-            return loss_and_gradient(self.model, batch, self.estimator, self.labels)
+        layers = plain_layers(self.model) if self.loss is cross_entropy else None
+        if layers is not None:
+            return loss_and_gradient(self.model, batch, self.estimator, self.labels, layers)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(batch.select(self.model(batch, self.estimator)), self.labels[batch.ids])
         loss.backward()  # type: ignore[no-untyped-call]
