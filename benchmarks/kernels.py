@@ -19,11 +19,11 @@ from torch.nn.functional import layer_norm
 
 from cvgnn.estimator import History, bfloat16
 from cvgnn.graph import Rows, weighted_sum
-from cvgnn.model import hidden
+from cvgnn.model import gradient, hidden
 from cvgnn.model.dropout import Dropout
 from cvgnn.model.linear import product, weight_gradient
 from cvgnn.moving import write_rows
-from cvgnn.sampling import Block
+from cvgnn.sampling import Batch, Block
 
 Work = Callable[[], object]
 
@@ -65,7 +65,7 @@ def activation(repetitions: int, n: int, d: int, p: float) -> list[dict[str, Any
     drop = Dropout(p, key=1) if p else None
 
     def ours() -> tuple[torch.Tensor, torch.Tensor, hidden.Pass]:
-        return hidden.forward(Z, bias, gain, shift, drop, block, None)
+        return hidden.forward(Z, hidden.Sigma(bias, gain, shift), drop, block, None)
 
     def torchs() -> torch.Tensor:
         Y = torch.relu(layer_norm(Z + bias, (d,), gain, shift))
@@ -79,6 +79,28 @@ def activation(repetitions: int, n: int, d: int, p: float) -> list[dict[str, Any
         repetitions,
     )
     return [compare(f"activation {name}", ours, torchs, repetitions), back]
+
+
+def last_layers(repetitions: int) -> list[dict[str, Any]]:
+    """Logits, cross entropy and the gradients of the last layer, 200 times each."""
+    rows = []
+    for n, d, C in ((10, 32, 7), (10, 64, 7), (50, 32, 7), (140, 64, 7), (60, 256, 3), (120, 256, 6), (200, 256, 40)):
+        A, W, bias = torch.randn(n, d), torch.nn.Parameter(torch.randn(d, C)), torch.nn.Parameter(torch.randn(C))
+        ids = torch.arange(n)
+        batch = Batch(step=1, ids=ids, place=None, blocks=(), inputs=ids)
+        labels = torch.randint(C, (n,))
+
+        def small(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
+            for _ in range(200):
+                gradient._small_top(A, W, bias, batch, labels)
+
+        def wide(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
+            for _ in range(200):
+                gradient._wide_top(A, W, bias, batch, labels, wanted=True)
+
+        with torch.no_grad():
+            rows.append(compare(f"{n} nodes, width {d}, {C} classes: {n * d * C}", small, wide, repetitions))
+    return rows
 
 
 def writing(name: str, N: int, d: int, n: int, repetitions: int) -> dict[str, Any]:
@@ -131,6 +153,7 @@ def main() -> None:
             *activation(n, 4700, 256, 0.2),
             *activation(n, 2800, 256, 0.0),
         ],
+        "The last layer of a small batch (its multiply-adds): one compiled call against torch's": last_layers(n),
         "History writes against index_copy_": [
             writing("Flickr", 89_250, 256, 4700, n),
             writing("arxiv", 169_343, 256, 2800, n),

@@ -23,7 +23,7 @@ from cvgnn.model.hidden import Sigma
 from cvgnn.model.linear import input_gradient, product, weight_gradient
 from cvgnn.sampling import Batch, LayerInput
 
-_SMALL = 1 << 16
+_SMALL = 1 << 15
 """Multiply-adds of the last layer up to which one compiled call beats torch's dozen (docs/benchmarks/kernels.md)."""
 
 
@@ -109,6 +109,13 @@ def _top(
     """The loss; the last layer's gradients are set, and that of its input `A` is returned, empty if not `wanted`."""
     if isinstance(A, Tensor) and wanted and A.shape[0] * W.numel() <= _SMALL:
         return _small_top(A, W, bias, batch, labels)
+    return _wide_top(A, W, bias, batch, labels, wanted=wanted)
+
+
+def _wide_top(
+    A: LayerInput, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor, *, wanted: bool
+) -> tuple[Tensor, Tensor]:
+    """`_top` by torch's operations."""
     value, dZ = _loss_of_logits(product(A, W, bias), batch, labels)
     W.grad = weight_gradient(A, dZ)
     if bias is not None:
