@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cvgnn import locking
-from cvgnn.locking import locked
+from cvgnn.locking import held, locked
 
 
 def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,3 +79,17 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(locking, "_try_lock", unsupported)
     with locked(tmp_path / ".lock") as exclusive:
         assert not exclusive
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with held(tmp_path / "a") as mine, held(tmp_path / "a") as other:
+        assert (mine, other) == (True, False)
+    with held(tmp_path / "a") as again:
+        assert again
+
+    def none_here(file: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locking, "_try_lock", none_here)
+    with held(tmp_path / "a") as never:
+        assert not never

@@ -70,6 +70,22 @@ def _handle(folder: Path) -> Iterator[IO[bytes] | int]:
 
 
 @contextmanager
+def held(path: Path) -> Iterator[bool]:
+    """Hold the lock file `path` if nobody does; made if missing.
+
+    Returns:
+        Whether it is held now; it never is where the file system offers no locks.
+    """
+    with path.open("ab") as file:
+        try:
+            _try_lock(file)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+@contextmanager
 def locked(path: Path) -> Iterator[bool]:
     """Hold the lock file `path`; waits while another process, or thread, holds it.
 

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     TAU = 5
     SPLIT = 6
     SYNTHETIC = 7
+    SEARCH = 8
 
 
 def mix(z: int) -> int:

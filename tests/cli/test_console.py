@@ -24,6 +24,7 @@ from cvgnn.training import Accuracies, EpochRecord
 
 GRAPH = from_edges([[0, 1], [1, 2]], x=torch.eye(3), y=[0, 1, 0], train_ids=[0], val_ids=[1], test_ids=[2], name="p[3]")
 RESULT: dict[str, Any] = {
+    "epochs": 100,
     "best_epoch": 2,
     "test_accuracy": 0.5,
     "val_accuracy": 0.625,
@@ -228,3 +229,9 @@ def test_a_real_terminal() -> None:
     assert re.search(r"loss \d\.\d{4}  train \d+\.\d\d%  val \d+\.\d\d%  test \d+\.\d\d%", bar)
     assert "test accuracy " in text[text.rindex("━") :]
     assert "epoch 1/4  loss" not in text  # no lines beside the bar
+
+
+def test_a_run_that_stopped_early_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with Console(GRAPH, TrainConfig(patience=7)) as console:
+        console.summary({**RESULT, "epochs": 9}, None)
+    assert "stopped early, after epoch 9: 7 epochs without a higher validation accuracy" in capsys.readouterr().out

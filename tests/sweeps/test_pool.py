@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from cvgnn.cli.main import main
+from cvgnn.config import GraphSource, TrainConfig
+from cvgnn.locking import only_user
+from cvgnn.sweeps import make_jobs, pool, worker
 
 WORDS = [
     "--grid",
@@ -173,3 +176,16 @@ def test_a_sweep_is_worth_more_than_its_log(tmp_path: Path) -> None:
         done = subprocess.run(command, stdout=full, stderr=full, timeout=120)
     assert done.returncode == 0
     assert len(table(tmp_path)[0]["seeds"]) == 2
+
+
+def test_a_run_that_another_process_is_at_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_WAIT_SECONDS", 0.1)
+    (job,) = make_jobs(GraphSource(), [TrainConfig(epochs=1, threads=1)])
+    with only_user(tmp_path):
+        assert worker._train(json.loads(job.to_json()), tmp_path) == worker.IN_USE
+    assert list(tmp_path.iterdir()) == []  # what is there is not ours
+    assert pool._outcome(job, tmp_path, worker.IN_USE, attempt=99) is None
+    assert worker._train(json.loads(job.to_json()), tmp_path) == 0
+    done = pool._outcome(job, tmp_path, worker.IN_USE, attempt=99)
+    assert done is not None
+    assert done.state == "done"

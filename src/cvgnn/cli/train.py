@@ -5,17 +5,21 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from cvgnn.cli.options import option, parse
 from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError, require
+
+if TYPE_CHECKING:
+    from cvgnn.cli.console import Console
+    from cvgnn.training import EpochRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,9 @@ class TrainCommand:
 
     plan: Annotated[CheckpointPlan, tyro.conf.arg(name="")] = dataclasses.field(default_factory=CheckpointPlan)
 
+    tensorboard: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="[DIR]")] = None
+    """Also write event files for TensorBoard into this folder, or into tensorboard in the run's if none is named."""
+
     check_memory: bool = True
     """Refuse a run that does not fit into memory, before it begins."""
 
@@ -58,16 +65,23 @@ def train_command(words: Sequence[str]) -> int:
     from cvgnn.experiments.source import load_source
 
     config, path = command.config, command.resume or command.out
+    events = _event_folder(command)
     folder = None if path is None else RunFolder(path, resume=command.resume is not None)
     require(isinstance(command.check_memory, bool), f"check_memory must be True or False, not {command.check_memory!r}")
     from_file = command.resume is not None or command.settings is not None
     graph = load_source(command.source, trusted=not from_file or option(words, "--root") is not None)
     check(graph, config, memory=command.check_memory)
     if folder is None:
-        with _guarded(command), Console(graph, config) as console:
-            run = train(graph, config, on_epoch=console.show)
+        with _guarded(command), Console(graph, config) as console, _watched(command, console, events) as (start, show):
+            start([])
+            run = train(graph, config, on_epoch=show)
     else:
-        with folder.opened(), _guarded(command), Console(graph, config, must_go_on=True) as console:
+        with (
+            folder.opened(),
+            _guarded(command),
+            Console(graph, config, must_go_on=True) as console,
+            _watched(command, console, events) as (start, show),
+        ):
             run = train_in(
                 folder,
                 graph,
@@ -75,7 +89,8 @@ def train_command(words: Sequence[str]) -> int:
                 config,
                 plan=command.plan,
                 command=shlex.join(["cvgnn", "train", *words]),
-                on_epoch=console.show,
+                on_start=start,
+                on_epoch=show,
                 say=console.say,
             )
     console.summary(run.result, path)
@@ -93,6 +108,44 @@ def _guarded(command: TrainCommand) -> AbstractContextManager[None]:
     from cvgnn.experiments.lost_data import told_if_data_is_lost
 
     return told_if_data_is_lost("start again" if folder is None else f"go on with: cvgnn train --resume {folder}")
+
+
+def _event_folder(command: TrainCommand) -> Path | None:
+    """Where TensorBoard's event files go; None if none are asked for."""
+    if command.tensorboard is None:
+        return None
+    from cvgnn.experiments.tensorboard import require_tensorboard
+
+    require_tensorboard()
+    require(len(command.tensorboard) < 2, f"--tensorboard takes one folder, not {len(command.tensorboard)}")
+    if command.tensorboard:
+        return command.tensorboard[0]
+    run = command.resume or command.out
+    if run is None:
+        raise CvgnnError("--tensorboard writes into the run's folder; give --out, or name a folder: --tensorboard DIR")
+    folder = run / "tensorboard"
+    require(not folder.is_symlink(), f"{folder} is a link, and a run writes inside its own folder; remove it")
+    return folder
+
+
+@contextmanager
+def _watched(
+    command: TrainCommand, console: Console, events: Path | None
+) -> Iterator[tuple[Callable[[Sequence[EpochRecord]], None], Callable[[EpochRecord], None]]]:
+    """Who is told of the run's beginning and of each epoch: the console, and TensorBoard's event file if asked for."""
+    if events is None:
+        yield (lambda earlier: None), console.show
+        return
+    from cvgnn.experiments.tensorboard import EventFile
+
+    options, resume = command.source.to_dict(), command.resume is not None
+    with EventFile(events, command.config, options=options, resume=resume, say=console.say) as file:
+
+        def show(record: EpochRecord) -> None:
+            console.show(record)
+            file.write(record)
+
+        yield file.begin, show
 
 
 def _parse(words: Sequence[str]) -> TrainCommand:
@@ -117,11 +170,11 @@ def _parse(words: Sequence[str]) -> TrainCommand:
 
 
 def _refuse_changes(then: dict[str, Any], command: TrainCommand, folder: str) -> None:
-    """Refuse options that differ from those of the run, but for a graph that is elsewhere now and for more epochs."""
+    """Refuse options that differ from those of the run, but for a graph that is elsewhere now and for when to end."""
     from cvgnn.experiments.identity import differences
 
     now = {**command.source.to_dict(), **command.config.to_dict()}
-    free = {name: now[name] for name in ("epochs", "root", "graph")}
+    free = {name: now[name] for name in ("epochs", "patience", "root", "graph")}
     changes = differences({**then, **free}, now)
     require(
         not changes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cvgnn._version import __version__
 from cvgnn.checkpoint import Checkpoint, Checkpoints
@@ -38,6 +38,7 @@ def train_in(
     *,
     plan: CheckpointPlan | None = None,
     command: str | None = None,
+    on_start: Callable[[Sequence[EpochRecord]], None] | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     say: Say = to_stderr,
 ) -> Run:
@@ -51,6 +52,7 @@ def train_in(
         config: how.
         plan: when to save the state.
         command: the words of the command line that asked for this, for the record.
+        on_start: called once, before the first new epoch, with the records of those that an earlier process has done.
         on_epoch: called with each new epoch's record.
         say: told what the user should know and the result does not say.
     """
@@ -89,6 +91,8 @@ def train_in(
         )
         del found  # or its file, when it is removed, would stay on the disk as long as this process
         with Recorder(folder.metrics, earlier=earlier, say=say) as recorder:
+            if on_start is not None:
+                on_start(earlier)
 
             def each_epoch(record: EpochRecord) -> None:
                 recorder.write(record)

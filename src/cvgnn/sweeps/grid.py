@@ -28,10 +28,26 @@ def parse_grid(words: Iterable[str]) -> dict[str, list[Any]]:
         name, equals, values = word.partition("=")
         name = name.strip().replace("-", "_")
         require(bool(equals and values), f"a grid's part must look like lr=0.01,0.05, not {word!r}")
-        _known(name)
+        check_field(name)
         require(name not in grid, f"{name} is given twice; put its values behind one {name}=")
-        grid[name] = [_value(name, text.strip()) for text in values.split(",")]
+        grid[name] = values_of(name, values)
     return grid
+
+
+def values_of(name: str, words: str) -> list[Any]:
+    """The values of a field that words spell, separated by commas."""
+    return [_value(name, text.strip()) for text in words.split(",")]
+
+
+def kind_of(name: str) -> Any:
+    """What a field holds, None apart: `int`, `float`, `bool`, or the `Literal` or `tuple` that it is.
+
+    >>> kind_of("hidden"), kind_of("beta1")
+    (<class 'int'>, <class 'float'>)
+    """
+    hint = _HINTS[name]
+    kinds = [k for k in get_args(hint) if k is not types.NoneType] if get_origin(hint) is types.UnionType else [hint]
+    return kinds[0]
 
 
 def product(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -83,18 +99,19 @@ def read_sweep(file: Path) -> tuple[dict[str, Any], list[TrainConfig]]:
     require(all(isinstance(t, dict) for t in tables), f"{file}: base and grid must be tables, list a list of tables")
     try:
         for name in (*grid, *itertools.chain.from_iterable(entries)):
-            _known(name)
+            check_field(name)
         values = {name: v if isinstance(v, list) else [v] for name, v in grid.items()}
         source = {name: base.pop(name) for name in list(base) if name in GraphSource.__dataclass_fields__}
         for name in base:
-            _known(name)
+            check_field(name)
         changes = [{**entry, **point} for entry in entries for point in product(values)]
         return source, configs(base, changes)
     except CvgnnError as error:
         raise CvgnnError(f"{file}: {error}") from None
 
 
-def _known(name: str) -> None:
+def check_field(name: str) -> None:
+    """Refuse what is no field of a config."""
     if name not in _HINTS:
         raise unknown_name("field", name, _HINTS)
 
@@ -104,13 +121,12 @@ def _value(name: str, text: str) -> Any:
     if name == "num_neighbors":
         parts = [_number(part, int) for part in text.split("+")]
         return tuple(parts)
-    hint = _HINTS[name]
-    kinds = [k for k in get_args(hint) if k is not types.NoneType] if get_origin(hint) is types.UnionType else [hint]
-    if len(kinds) < len(get_args(hint)) and text in ("none", "None"):
+    kind = kind_of(name)
+    if types.NoneType in get_args(_HINTS[name]) and text in ("none", "None"):
         return None
-    if kinds[0] is bool:
+    if kind is bool:
         return _TRUTH.get(text.lower(), text)
-    return _number(text, kinds[0]) if kinds[0] in (int, float) else text
+    return _number(text, kind) if kind in (int, float) else text
 
 
 def _number(text: str, kind: Any) -> Any:

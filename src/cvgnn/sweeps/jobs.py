@@ -45,14 +45,30 @@ def make_jobs(source: GraphSource, configs: Iterable[TrainConfig], *, graph: Gra
     """
     graph = load_source(source) if graph is None else graph
     configs = list(configs)
-    base = identity(graph, source, configs[0], threads=configs[0].threads or 1) if configs else {}
+    common = data_and_code(graph, source) if configs else {}
     varying = _varying(configs)
     jobs: dict[str, Job] = {}
     for config in configs:
-        name = digest({**base, **config.to_dict()})[:16]
         words = [graph.name, *(f"{field}={shown(getattr(config, field))}" for field in varying)]
-        jobs.setdefault(name, Job(source, config, name, " ".join(words)))
+        job = Job(source, config, run_name(config, common), " ".join(words))
+        jobs.setdefault(job.name, job)
     return list(jobs.values())
+
+
+def data_and_code(graph: Graph, source: GraphSource) -> dict[str, Any]:
+    """What all runs on a graph have in common: hashes of its content and of the code, and the versions."""
+    plain = TrainConfig()
+    return {k: v for k, v in identity(graph, source, plain, threads=1).items() if k not in plain.to_dict()}
+
+
+def run_name(config: TrainConfig, common: dict[str, Any]) -> str:
+    """The name of a run's folder.
+
+    Args:
+        config: with `threads` set.
+        common: see `data_and_code`.
+    """
+    return digest({**common, **config.to_dict()})[:16]
 
 
 def _varying(configs: list[TrainConfig]) -> list[str]:

@@ -19,7 +19,7 @@ from cvgnn.errors import CvgnnError, Stopped, require_integer
 from cvgnn.experiments.settings import read_object
 from cvgnn.experiments.stop import stop_requests
 from cvgnn.sweeps.jobs import Job
-from cvgnn.sweeps.worker import FAILED, FAILURE, work
+from cvgnn.sweeps.worker import FAILED, FAILURE, IN_USE, work
 
 _TRIES = 3
 _LOOK_SECONDS = 0.5
@@ -59,9 +59,8 @@ def run_all(
 ) -> list[Outcome]:
     """Finish every job that is not finished yet; results do not depend on the number of workers.
 
-    A run that failed is listed with its reason and does not stop the others; it is tried again by the next call. A
-    run whose process was killed is begun again where its last checkpoint is, three times at most. SIGINT and SIGTERM
-    let the runs save their state and end with `Stopped`; a second one ends at once.
+    A run that failed is listed with its reason and does not stop the others; it is tried again by the next call.
+    SIGINT and SIGTERM let the runs save their state and end with `Stopped`; a second one ends at once.
 
     Args:
         jobs: with different names.
@@ -75,53 +74,95 @@ def run_all(
     """
     require_integer("workers", workers, at_least=1)
     ended: dict[str, Outcome] = {}
-    waiting: deque[tuple[Job, int]] = deque()
+
+    def note(outcome: Outcome) -> None:
+        ended[outcome.job.name] = outcome
+        on_outcome(outcome)
+
+    waiting: deque[Job] = deque()
     for job in jobs:
         result = _result_of(run_folder(out, job))
         if result is None:
-            waiting.append((job, 1))
+            waiting.append(job)
         else:
-            ended[job.name] = Outcome(job, "before", result, None)
-            on_outcome(ended[job.name])
-    context = _context()
-    running: dict[BaseProcess, tuple[Job, int]] = {}
-    with stop_requests(say) as stop:
-        try:
-            while waiting or running:
-                while waiting and len(running) < workers and stop.signal_number is None:
-                    job, attempt = waiting.popleft()
-                    target = (job.to_json(), str(run_folder(out, job)), os.getpid())
-                    process = context.Process(target=work, args=target, daemon=True)
-                    process.start()
-                    running[process] = (job, attempt)
-                if stop.signal_number is not None:
-                    break
-                wait([process.sentinel for process in running], timeout=_LOOK_SECONDS)
-                for process in [p for p in running if not p.is_alive()]:
-                    job, attempt = running.pop(process)
-                    outcome = _outcome(job, run_folder(out, job), process.exitcode or 0, attempt)
-                    if outcome is None:
-                        say(f"{job.label}: its process was killed (exit code {process.exitcode}); it is begun again")
-                        waiting.append((job, attempt + 1))
-                    else:
-                        ended[job.name] = outcome
-                        on_outcome(outcome)
-        finally:
-            _end(list(running))
-    if stop.signal_number is not None:
+            note(Outcome(job, "before", result, None))
+    stopped = run_each(lambda: waiting.popleft() if waiting else None, out, workers=workers, on_outcome=note, say=say)
+    if stopped is not None:
         rest = len(jobs) - len(ended)
-        raise Stopped(stop.signal_number, f"stopped with {rest} of {len(jobs)} runs to go; the same command goes on")
+        raise Stopped(stopped, f"stopped with {rest} of {len(jobs)} runs to go; the same command goes on")
     return [ended[job.name] for job in jobs]
 
 
+def run_each(
+    next_job: Callable[[], Job | None],
+    out: Path,
+    *,
+    workers: int,
+    on_outcome: Callable[[Outcome], None],
+    say: Callable[[str], None],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> int | None:
+    """Run jobs as they are handed out, until there is none and none is running.
+
+    A run whose process was killed is begun again where its last checkpoint is, three times at most; one that another
+    process is at is waited for. A signal to stop lets the runs save their state.
+
+    Args:
+        next_job: asked whenever a process is free; None if there is nothing to run now.
+        out, workers, on_outcome, say: see `run_all`.
+        meanwhile: called about twice a second.
+
+    Returns:
+        The number of the signal that stopped it, or None.
+    """
+    context = _context()
+    running: dict[BaseProcess, tuple[Job, int]] = {}
+    again: deque[tuple[Job, int]] = deque()
+    with stop_requests(say) as stop:
+        try:
+            while stop.signal_number is None:
+                while len(running) < workers and stop.signal_number is None:
+                    fresh = next_job()
+                    if fresh is None and not again:
+                        break
+                    job, attempt = again.popleft() if fresh is None else (fresh, 1)
+                    folder = run_folder(out, job)
+                    result = _result_of(folder)
+                    if result is not None:
+                        on_outcome(Outcome(job, "before", result, None))
+                        continue
+                    target = (job.to_json(), str(folder), os.getpid())
+                    process = context.Process(target=work, args=target, daemon=True)
+                    process.start()
+                    running[process] = (job, attempt)
+                if not running:
+                    break
+                wait([process.sentinel for process in running], timeout=_LOOK_SECONDS)
+                meanwhile()
+                for process in [p for p in running if not p.is_alive()]:
+                    job, attempt = running.pop(process)
+                    outcome = _outcome(job, run_folder(out, job), process.exitcode or 0, attempt)
+                    if outcome is not None:
+                        on_outcome(outcome)
+                    elif process.exitcode == IN_USE:
+                        say(f"{job.label}: another process is at this run; waiting for it")
+                        again.append((job, attempt))
+                    else:
+                        say(f"{job.label}: its process was killed (exit code {process.exitcode}); it is begun again")
+                        again.append((job, attempt + 1))
+        finally:
+            _end(list(running))
+    return stop.signal_number
+
+
 def _outcome(job: Job, folder: Path, exit_code: int, attempt: int) -> Outcome | None:
-    """What became of a process; None if it was killed and its run should be tried again."""
+    """What became of a process; None if its run should be tried again."""
     result = _result_of(folder)
     if result is not None:
         return Outcome(job, "done", result, None)
     if exit_code == FAILED:
         return Outcome(job, "failed", None, str(read_object(folder / FAILURE).get("reason")))
-    if attempt < _TRIES:
+    if attempt < _TRIES or exit_code == IN_USE:
         return None
     name = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
     return Outcome(job, "failed", None, f"its process ended {_TRIES} times with {name}; see {folder / 'log.txt'}")

@@ -21,7 +21,7 @@ from cvgnn.experiments.source import load_source
 from cvgnn.locking import FolderInUse
 
 FAILURE = "failure.json"
-FAILED, STOPPED = 3, 4
+FAILED, STOPPED, IN_USE = 3, 4, 5
 _WAIT_SECONDS = 30.0
 
 
@@ -60,7 +60,7 @@ def _train(job: dict[str, dict[str, Any]], path: Path) -> int:
                 return 0
             except FolderInUse:  # the process of a sweep that was killed a moment ago may still be saving its state
                 if time.monotonic() > deadline:
-                    raise
+                    return IN_USE
                 time.sleep(0.2)
     except Stopped:
         return STOPPED
