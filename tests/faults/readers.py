@@ -20,6 +20,7 @@ from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.datasets.ogb import read_arxiv
 from cvgnn.datasets.planetoid import SUFFIXES, read_planetoid
 from cvgnn.datasets.saint import read_flickr, read_reddit
+from cvgnn.diagnose.reading import read_diagnosis
 from cvgnn.errors import CvgnnError, require
 from cvgnn.experiments.checkpointing import matching
 from cvgnn.experiments.folder import RunFolder
@@ -29,12 +30,15 @@ from cvgnn.experiments.session import train_in
 from cvgnn.experiments.settings import read_object, read_settings
 from cvgnn.files import read_graph
 from cvgnn.graph import Graph
+from cvgnn.report import build, render
+from cvgnn.report.reading import Collected
 from cvgnn.sealed import parse_object
 from cvgnn.store import describe_store, verify_store, write_store
 from cvgnn.training import Trainer, from_row, restore_trainer
 from tests.datasets import layouts
 from tests.faults import mutate as m
 from tests.files import broken_files, writers
+from tests.report.folders import write_diagnosis
 from tests.store.cases import edit_header, make_graph
 
 Change = Callable[[Path, Random], None]
@@ -332,6 +336,15 @@ def metrics(folder: Path) -> Reader:
     return Reader({file: m.one_of(*[m.structure] * 3, *m.TEXT)}, read)
 
 
+def diagnosis(folder: Path) -> Reader:
+    file = write_diagnosis(folder / "d") / "diagnosis.json"
+
+    def read(_: Path) -> None:
+        render(build(Collected((), (), ((folder, read_diagnosis(file)),))), title="", command="")
+
+    return Reader({file: m.one_of(*[m.structure] * 6, m.digits, *m.TEXT)}, read)
+
+
 # How many inputs on an ordinary day.
 COUNTS: dict[Callable[[Path], Reader], int] = {
     npz: 1000,
@@ -351,5 +364,6 @@ COUNTS: dict[Callable[[Path], Reader], int] = {
     config_toml: 700,
     saved_run: 750,
     metrics: 400,
+    diagnosis: 500,
 }
 READERS = {make.__name__: make for make in COUNTS}

@@ -38,7 +38,10 @@ TIMES, SEED = float(os.environ.get("CVGNN_FUZZ", "1")), int(os.environ.get("CVGN
 GROUPS = {
     "graph files": ("npz", "csv", "parquet", "pt"),
     "stores and raw files": ("store_header", "store_arrays", "planetoid", "arxiv", "flickr", "reddit"),
-    "runs": ("checkpoint_json", "checkpoint_tensors", "resume", "saved_run", "config_json", "config_toml", "metrics"),
+    "runs": (
+        *("checkpoint_json", "checkpoint_tensors", "resume", "saved_run", "config_json", "config_toml", "metrics"),
+        "diagnosis",
+    ),
 }
 QUIET = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "OMP_NUM_THREADS": "1", "CVGNN_OFFLINE": "1"}
 QUIET |= {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve more addresses than the limit on memory allows

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cvgnn.config import GraphSource, make_config
+from cvgnn.diagnose.record import Diagnosis, Figure, Line, Table
 
 MACHINE = {"processor": "Test CPU", "cores": "2", "python": "3.11", "torch": "2.13", "cvgnn": "0.1.0"}
 
@@ -63,6 +64,31 @@ def write_sweep(out: Path, **changes: Any) -> Path:
         )  # fmt: skip
     write(out / "table.json", {"command": "cvgnn sweep --grid lr=0.01,0.05", "machine": MACHINE})
     return out
+
+
+def write_diagnosis(folder: Path, **changes: Any) -> Path:
+    """A folder as `cvgnn diagnose estimator --out` leaves it, with two figures."""
+    lines = (
+        Line(name="cv 2", x=(1, 10, 100), y=(0.5, 0.05, 0.005), low=(0.4, 0.04, -0.001), high=(0.6, 0.06, 0.01)),
+        Line(name="ns 2", x=(1, 10, 100), y=(0.5, 0.5, 0.0)),
+        Line(name="1/t", x=(1, 100), y=(1.0, 0.01), reference=True),
+    )
+    axes = {"caption": "What it is.", "x_label": "step", "y_label": "variance of G"}
+    known: dict[str, Any] = {
+        "kind": "estimator",
+        "dataset": "citeseer",
+        "settings": {"seed": 0, "config": {"lr": 0.1}, "steps": [1, 10, 100]},
+        "verdict": "It is so.",
+        "tables": (Table(caption="Numbers.", header=("step", "bias^2"), rows=(("1", "0.5 ±0.1"), ("10", "-"))),),
+        "figures": (
+            Figure(key="variance", title="Variance", lines=lines, log_x=True, log_y=True, **axes),
+            Figure(key="ages", title="Ages", lines=lines[:1], **axes),
+        ),
+        "data": {"all": [1, 2]},
+        "origin": {"command": "cvgnn diagnose estimator", "machine": MACHINE, "seconds": 1.5},
+    }
+    Diagnosis(**{**known, **changes}).write(folder)
+    return folder
 
 
 def write(file: Path, value: object) -> None:

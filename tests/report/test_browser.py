@@ -10,7 +10,7 @@ import pytest
 from cvgnn.config import GraphSource
 from cvgnn.report import build, collect, render
 from tests.report.browser import Browser, browser, missing
-from tests.report.folders import write_run, write_sweep
+from tests.report.folders import write_diagnosis, write_run, write_sweep
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
@@ -143,4 +143,34 @@ def test_touch_reads_and_the_other_view_is_drawn(window: Browser, page: Path) ->
     assert "lr=0.01, num_neighbors=2, batch_size=10" in window.run(second)
     window.click('[data-figure="loss"] .log')
     assert window.run("return document.querySelectorAll('[data-figure=loss] path[data-curve]').length") == 3
+    assert window.console() == []
+
+
+def test_a_diagnosis_has_logarithmic_axes_and_a_reference(window: Browser, tmp_path: Path) -> None:
+    write_diagnosis(tmp_path / "d")
+    page = render(build(collect([tmp_path])), title="Test", command="cvgnn report")
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    plot = '[data-figure="estimator-citeseer-variance"] .plot'
+    ticks = f"return [...document.querySelectorAll('{plot} .tick')].map(e => e.textContent)"
+    for width in (1400, 390):
+        window.open(tmp_path / "report.html", width=width)
+        assert {"1", "10", "100", "0.1", "0.01"} <= set(window.run(ticks))
+        assert window.run("const d = document.documentElement; return d.scrollWidth") == width
+        assert not window.run("return /NaN|undefined|Infinity/.test(document.querySelector('main').innerHTML)")
+    window.open(tmp_path / "report.html")
+    assert window.run(f"return document.querySelectorAll('{plot} .reference').length") == 1
+    window.pointer(plot, ("move", 0.53, 0.5))  # the middle of a logarithmic axis from 1 to 100
+    tip = window.run(TIP)
+    assert "step 10" in tip
+    assert "cv 2\t0.05\t0.04 to 0.06" in tip
+    assert "1/t at 1" in tip  # the reference has no point there
+    before = window.run(ticks)
+    window.pointer(plot, ("down", 0.5, 0.5), ("move", 0.6, 0.5), ("up", 0.8, 0.5))
+    assert window.run(ticks) != before
+    window.keys("\ue00c")  # Escape
+    assert window.run(ticks) == before
+    window.keys("+", "-")
+    assert window.run(ticks) == before
+    window.click('[data-figure="estimator-citeseer-variance"] [data-label="cv 2"]')
+    assert window.run(CURVES, "cv 2") == 0
     assert window.console() == []

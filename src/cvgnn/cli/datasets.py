@@ -21,7 +21,7 @@ class DatasetsCommand:
     """List the data sets that have a name: their sizes, and whether they are on this machine. Downloads nothing.
 
     Edges are counted once each; ogbn-arxiv's are citations, which load in both directions.
-    The synthetic ones have the sizes of the real ones and are generated when first used.
+    The synthetic ones have the sizes of the real ones (synthetic-20k is small) and are generated when first used.
     --verify NAME loads one, downloading it if need be, and checks its counts against the paper's Table 2.
     """
 

@@ -24,7 +24,9 @@ commands:
   predict    classes, probabilities or embeddings of nodes from a finished run
   reproduce  the paper's Table 5: its tuned settings run again, by its protocol and by the honest one
   sweep      many runs: a grid over any options, on all cores, resumable
+  search     settings chosen by Optuna: ranges of any options, many machines on one study, resumable
   report     one HTML file about runs: curves, tables, heat maps, and where every number comes from
+  diagnose   bias and variance of the gradient, age of the histories, rate of convergence, on your graph
   convert    turn your graph (npz, CSV, Parquet, pt) into a store that opens at once, whatever its size
   datasets   the named data sets: their sizes, and whether they are here
 
@@ -42,7 +44,7 @@ cvgnn --version prints the version. Results, figures and the method: see the REA
 """
 
 
-_COMMANDS = ("train", "predict", "reproduce", "sweep", "report", "convert", "datasets")
+_COMMANDS = ("train", "predict", "reproduce", "sweep", "search", "report", "diagnose", "convert", "datasets")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

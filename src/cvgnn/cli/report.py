@@ -1,4 +1,4 @@
-"""`cvgnn report`: one page about any set of runs."""
+"""`cvgnn report`: one page about any set of runs and diagnoses."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from cvgnn.errors import CvgnnError, require
 
 @dataclass(frozen=True, kw_only=True)
 class ReportCommand:
-    """Make one HTML file about runs: curves, tables, heat maps, and where every number comes from.
+    """Make one HTML file about runs and diagnoses: curves, tables, heat maps, and where every number comes from.
 
     cvgnn report runs/reproduce runs/sweep --out report.html
     The file needs no network and no other file. Unfinished runs are shown with the epochs they have.
     """
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...")]
-    """Folders of cvgnn train --out, sweep or reproduce, or folders that hold some."""
+    """Folders of cvgnn train --out, sweep, reproduce or diagnose --out, or folders that hold some."""
 
     out: Annotated[Path, tyro.conf.arg(metavar="FILE.html")] = Path("report.html")
     """The file to write; an earlier one is replaced."""
 
-    title: str = "Training runs of cvgnn"
-    """Title of the page."""
+    title: str | None = None
+    """Title of the page; if not given, one that says whether it is about runs or diagnoses."""
 
     figures: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Also write the figures as PDF and PNG into this folder; needs matplotlib (pip install 'cvgnn[plots]')."""
@@ -53,7 +53,8 @@ def report_command(words: Sequence[str]) -> int:
     report = build(collect(command.folders))
     for sentence in report.warnings:
         print(f"cvgnn: {sentence}", file=sys.stderr)
-    page = render(report, title=command.title, command=shlex.join(["cvgnn", "report", *words]))
+    title = command.title or ("Training runs of cvgnn" if report.runs.rows else "Diagnosis of training with cvgnn")
+    page = render(report, title=title, command=shlex.join(["cvgnn", "report", *words]))
     data = page.encode(errors="replace")
     try:
         command.out.parent.mkdir(parents=True, exist_ok=True)

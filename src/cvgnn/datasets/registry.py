@@ -22,7 +22,8 @@ def load(name: str, root: str | Path | None = None, *, directed: bool = False) -
     Args:
         name: `"citeseer"` (bundled), `"cora"` or `"pubmed"` with the Planetoid public split, `"ogbn-arxiv"` with OGB's
             split by time, `"flickr"` with GraphSAINT's split, `"reddit"` with that of DGL and PyG; or a synthetic graph
-            of the size of one of these, `"synthetic-flickr"`, `"synthetic-arxiv"`, `"synthetic-reddit"`.
+            of the size of one of these, `"synthetic-flickr"`, `"synthetic-arxiv"`, `"synthetic-reddit"`, or of
+            20,000 nodes, `"synthetic-20k"`.
         root: folder with upstream's raw files, at its top or where PyG, OGB or GraphSAINT put them below it; nothing
             is written there. None for the cache folder (`CVGNN_HOME`), which is filled by downloading. For a synthetic
             graph: the folder in which it is generated on first use.

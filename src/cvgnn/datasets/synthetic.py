@@ -126,6 +126,10 @@ PRESETS: dict[str, SyntheticGraph] = {
     spec.name: spec
     for spec in (
         SyntheticGraph(
+            name="synthetic-20k", num_nodes=20_000, num_edges=300_000, num_features=64, num_classes=16,
+            train=6_000, val=4_000, test=10_000, max_degree=1_000,
+        ),
+        SyntheticGraph(
             name="synthetic-flickr", num_nodes=89_250, num_edges=899_756, num_features=500, num_classes=7,
             train=44_625, val=22_312, test=22_313, max_degree=8_000,
         ),

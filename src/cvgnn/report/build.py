@@ -1,4 +1,4 @@
-"""The content of a report, from the runs: figures, tables and what to say about them."""
+"""The content of a report, from runs and diagnoses: figures, tables and what to say about them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from cvgnn.report.charts import Figure, count, figures
+from cvgnn.report.diagnoses import Shown, show
 from cvgnn.report.heat import Heat, heat
 from cvgnn.report.origin import commands_table, machines_table, runs_table, settings_table
 from cvgnn.report.reading import Collected
@@ -25,6 +26,7 @@ class Report:
         table_5: both protocols; None if no run is finished.
         appendix_b: a table for each data set with several settings.
         heat: maps for each data set with several settings.
+        diagnoses: what `cvgnn diagnose` found.
         settings, runs, commands, machines: where every number comes from.
     """
 
@@ -34,6 +36,7 @@ class Report:
     table_5: Table | None
     appendix_b: list[Table]
     heat: list[Heat]
+    diagnoses: list[Shown]
     settings: Table
     runs: Table
     commands: Table
@@ -43,13 +46,15 @@ class Report:
 def build(collected: Collected) -> Report:
     """Group the runs, take means, choose the best settings, draw up the tables."""
     settings, older = group(collected.runs)
+    diagnoses = show(collected.diagnoses)
     return Report(
-        summary=_summary(settings),
+        summary=_summary(settings, diagnoses),
         warnings=_warnings(settings, older, collected.skipped),
         figures=figures(settings),
         table_5=table_5(settings),
         appendix_b=appendix_b(settings),
         heat=heat(settings),
+        diagnoses=diagnoses,
         settings=settings_table(settings),
         runs=runs_table(settings),
         commands=commands_table(settings),
@@ -57,14 +62,17 @@ def build(collected: Collected) -> Report:
     )
 
 
-def _summary(settings: list[Setting]) -> str:
+def _summary(settings: list[Setting], diagnoses: list[Shown]) -> str:
+    measured = f"{len(diagnoses)} {'diagnosis' if len(diagnoses) == 1 else 'diagnoses'}"
+    if not settings:
+        return f"{measured} of training on {', '.join(dict.fromkeys(shown.dataset for shown in diagnoses[:10]))}."
     runs = sum(len(s.runs) for s in settings)
     datasets = list(dict.fromkeys(s.dataset for s in settings))
     optimizers = list(dict.fromkeys(s.options["optimizer"] for s in settings))
     named = ", ".join(datasets[:10]) + (", ..." if len(datasets) > 10 else "")
     return (
         f"{count(runs, 'run')} of {count(len(settings), 'setting')} on {named}, with {', '.join(optimizers)}. "
-        "A setting is all runs that differ in their seed only."
+        f"A setting is all runs that differ in their seed only.{f' And {measured}.' if diagnoses else ''}"
     )
 
 

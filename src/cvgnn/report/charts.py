@@ -20,7 +20,7 @@ _Value = Callable[[EpochRecord], float | None]
 @final
 @dataclass(frozen=True)
 class Curve:
-    """Means over runs with the lowest and highest run; `runs` says how many runs a point has."""
+    """Means over runs with the lowest and highest run; `runs` says how many runs a point has. A `reference` is thin."""
 
     color: int
     label: str
@@ -29,18 +29,21 @@ class Curve:
     low: list[float]
     high: list[float]
     runs: list[int]
+    reference: bool = False
 
 
 @final
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes; `kind` says whether its numbers are accuracies. `floor` is where the y axis begins if it leaves
-    the steep rise of the first tenth out, None where that would gain little."""
+    """One set of axes; `kind` says what its numbers are: accuracy, loss, or plain, which is a diagnosis's. `floor` is
+    where the y axis begins if it leaves the steep rise of the first tenth out, None where that would gain little."""
 
     title: str
     kind: str
     curves: list[Curve]
     floor: float | None
+    log_x: bool = False
+    log_y: bool = False
 
 
 @final

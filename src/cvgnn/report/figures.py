@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _NAMES = {"validation": "", "test": "-by-test"}
 _PLAIN: dict[str, Any] = {"parse_math": False}  # a name with dollar signs is a name, not a formula
 _SMALL = 8
+_REFERENCES = ((2, 4), (9, 4), (9, 3, 2, 3))  # dashes of what is only there to be compared with, as on the page
+_FEW = 40  # points that are marked, one by one
 
 
 def require_matplotlib() -> None:
@@ -59,6 +61,9 @@ def _drawings(report: Report) -> Iterator[tuple[str, Drawing]]:
     for figure in report.figures:
         for view, suffix in zip(figure.views, _NAMES.values(), strict=False):
             yield figure.key + suffix, _curves(figure, view)
+    for shown in report.diagnoses:
+        for figure in shown.figures:
+            yield figure.key, _curves(figure, figure.views[0])
     taken: set[str] = set()
     for heat in report.heat:
         name = f"heat-{re.sub('[^a-z0-9]+', '-', heat.dataset.lower()).strip('-')[:60] or 'graph'}"
@@ -75,38 +80,53 @@ def _curves(figure: Figure, view: View) -> Drawing:
         name, panels = rows[0]
         rows = [(name, panels[i : i + 3]) for i in range(0, len(panels), 3)]
     width = max(len(panels) for _, panels in rows)
-    drawing, axes = _canvas(len(rows), width, size=(3.3 * width, 2.4 * len(rows) + 0.5))
+    plain = rows[0][1][0].kind == "plain"
+    size = (4.8, 3.3) if plain else (3.3 * width, 2.4 * len(rows) + 0.5)
+    drawing, axes = _canvas(len(rows), width, size=size)
     found: dict[int, Curve] = {}
     for (name, panels), line in zip(rows, axes, strict=True):
         for panel, ax in zip(panels, line, strict=False):
-            _draw(ax, panel, figure.x_label, name)
+            _draw(
+                ax, panel, figure.x_label, figure.title if plain else f"{name}: {panel.title}" if name else panel.title
+            )
             found.update({curve.color: curve for curve in panel.curves})
         for ax in line[len(panels) :]:
             ax.set_axis_off()
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], **_style(color)) for color in sorted(found)]
+    handles = [Line2D([], [], **_style(color, reference=found[color].reference)) for color in sorted(found)]
     labels = [found[color].label for color in sorted(found)]
-    place: dict[str, Any] = {"loc": "outside upper center", "ncols": min(5, len(labels)), "handlelength": 3.2}
-    drawing.legend(handles, labels, frameon=False, fontsize=_SMALL, **place)
+    columns = min(2 if plain else 5, len(labels))
+    place: dict[str, Any] = {"loc": "outside upper center", "ncols": columns, "handlelength": 3.2}
+    legend = drawing.legend(handles, labels, frameon=False, fontsize=_SMALL, **place)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     return drawing
 
 
-def _draw(ax: Axes, panel: Panel, x_label: str, row: str) -> None:
-    factor = 100 if panel.kind == "accuracy" else 1
+def _draw(ax: Axes, panel: Panel, x_label: str, title: str) -> None:
+    factor, plain = 100 if panel.kind == "accuracy" else 1, panel.kind == "plain"
     for curve in panel.curves:
-        style = _style(curve.color)
+        style = _style(curve.color, reference=curve.reference)
         low, high, mean = ([factor * v for v in values] for values in (curve.low, curve.high, curve.mean))
+        if panel.log_y:  # an interval that reaches to zero must not press all else together
+            low = [max(one, m / 10) for one, m in zip(low, mean, strict=True)]
+            high = [min(one, m * 10) for one, m in zip(high, mean, strict=True)]
         ax.fill_between(curve.x, low, high, color=style["color"], alpha=0.15, linewidth=0)
-        ax.plot(curve.x, mean, marker="o" if len(mean) == 1 else None, markersize=3, **style)
+        few = len(mean) == 1 or (plain and len(mean) <= _FEW and not curve.reference)
+        ax.plot(curve.x, mean, marker="o" if few else None, markersize=3, **style)
+    if panel.log_x:
+        ax.set_xscale("log")
+    if panel.log_y:
+        ax.set_yscale("log")
     if panel.floor is not None:
         top = factor * max(value for curve in panel.curves for value in curve.high)
         room = 0.05 * (top - factor * panel.floor)
         ax.set_ylim(factor * panel.floor - room, top + room)
-    title = f"{row}: {panel.title}" if row else panel.title
     ax.set_title(title, fontsize=_SMALL + 1, **_PLAIN)
-    ax.set_xlabel(x_label, fontsize=_SMALL)
-    ax.set_ylabel("%" if panel.kind == "accuracy" else panel.kind, fontsize=_SMALL)
+    ax.set_xlabel(x_label, fontsize=_SMALL, **_PLAIN)
+    names = {"accuracy": "%", "plain": panel.title}
+    ax.set_ylabel(names.get(panel.kind, panel.kind), fontsize=_SMALL, **_PLAIN)
     ax.tick_params(labelsize=_SMALL)
     ax.grid(alpha=0.3, linewidth=0.5)
     ax.spines[["top", "right"]].set_visible(False)
@@ -167,10 +187,15 @@ def _has_paper(heat: Heat) -> bool:
     return any(square.paper for one in heat.maps for row in one.squares for square in row if square is not None)
 
 
-def _style(color: int) -> dict[str, Any]:
-    dash = DASHES[color % len(DASHES)]
+def _style(color: int, *, reference: bool = False) -> dict[str, Any]:
+    dash = _REFERENCES[color % len(_REFERENCES)] if reference else DASHES[color % len(DASHES)]
     line: Any = (0, tuple(part / 2 for part in dash)) if dash else "-"
-    return {"color": CURVES[color % len(CURVES)], "linestyle": line, "linewidth": 1.4}
+    look = (
+        {"color": "#666666", "linewidth": 1.0}
+        if reference
+        else {"color": CURVES[color % len(CURVES)], "linewidth": 1.4}
+    )
+    return {"linestyle": line, **look}
 
 
 def _canvas(rows: int, columns: int, *, size: tuple[float, float]) -> tuple[Drawing, Any]:

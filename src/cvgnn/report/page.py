@@ -13,6 +13,7 @@ from cvgnn._version import __version__
 from cvgnn.report import html
 from cvgnn.report.build import Report
 from cvgnn.report.colors import DASHES
+from cvgnn.report.diagnoses import Shown
 
 _ASSETS = files("cvgnn.report") / "assets"
 _SCRIPTS = ("scale", "dom", "chart", "zoom", "report")
@@ -32,7 +33,8 @@ def render(report: Report, *, title: str, command: str) -> str:
     contents = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in parts)
     body = "".join(f'<section id="{key}"><h2>{escape(name)}</h2>\n{text}</section>\n' for key, name, text in parts)
     warnings = "".join(f"<li>{escape(words)}</li>" for words in report.warnings)
-    data = {"figures": [dataclasses.asdict(figure) for figure in report.figures], "dashes": DASHES}
+    drawn = [*report.figures, *(figure for shown in report.diagnoses for figure in shown.figures)]
+    data = {"figures": [dataclasses.asdict(figure) for figure in drawn], "dashes": DASHES}
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -89,7 +91,8 @@ def _sections(report: Report) -> list[tuple[str, str, str]]:
         ("appendix-b", "Best settings (Appendix B)", _APPENDIX * bool(report.appendix_b) + "".join(
             html.table(content, kind="appendix") for content in report.appendix_b)),
         ("heat", "Hyperparameter heat maps", "".join(html.heat(content) for content in report.heat)),
-        ("origin", "Where every number comes from", _origin(report)),
+        *((shown.key, shown.title, _diagnosis(shown)) for shown in report.diagnoses),
+        ("origin", "Where every number comes from", _origin(report) if report.runs.rows else ""),
     ]  # fmt: skip
     return [part for part in found if part[2]]
 
@@ -103,6 +106,20 @@ _APPENDIX = (
 
 def _figure(key: str, caption: str) -> str:
     return f'<div class="figure" data-figure="{key}"></div><p class="note">{escape(caption)}</p>\n'
+
+
+def _diagnosis(shown: Shown) -> str:
+    """The finding, the figures two and two, the tables, and what the numbers come from."""
+    figures = "".join(
+        f"<div><h3>{escape(figure.title)}</h3>{_figure(figure.key, figure.caption)}</div>" for figure in shown.figures
+    )
+    tables = "".join(html.table(table, kind="diagnosis") for table in shown.tables)
+    origin = html.table(shown.origin, kind="origin pairs")
+    settings = html.table(shown.settings, kind="origin")
+    return (
+        f'<p class="verdict">{escape(shown.verdict)}</p>\n<div class="pair">{figures}</div>\n{tables}{origin}'
+        f"<details><summary>All settings ({len(shown.settings.rows):,})</summary>{settings}</details>\n"
+    )
 
 
 def _origin(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""Run folders, found and read; what cannot be read is told and left out."""
+"""Run folders and diagnoses, found and read; what cannot be read is told and left out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, final
 
 from cvgnn.config import GraphSource, TrainConfig
+from cvgnn.diagnose.reading import read_diagnosis
+from cvgnn.diagnose.record import FILE_NAME, Diagnosis
 from cvgnn.errors import CvgnnError, require
 from cvgnn.experiments.settings import read_object, read_settings
 from cvgnn.sealed import parse_json, short
@@ -59,19 +61,22 @@ class RunData:
 @final
 @dataclass(frozen=True)
 class Collected:
-    """The runs in some folders, and a sentence for each one that was left out."""
+    """The runs and diagnoses in some folders, and a sentence for each one that was left out."""
 
     runs: tuple[RunData, ...]
     skipped: tuple[str, ...]
+    diagnoses: tuple[tuple[Path, Diagnosis], ...] = ()
 
 
 def collect(folders: Sequence[Path]) -> Collected:
-    """Read every run in or below the folders; a folder that is reached twice counts once.
+    """Read every run and diagnosis in or below the folders; a folder that is reached twice counts once.
 
     Args:
-        folders: of `cvgnn train --out`, `cvgnn sweep`, `cvgnn reproduce`, or folders that hold such folders.
+        folders: of `cvgnn train --out`, `cvgnn sweep`, `cvgnn reproduce`, `cvgnn diagnose --out`, or folders that hold
+            such folders.
     """
     paths: dict[Path, Path] = {}
+    diagnosed: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise CvgnnError(
@@ -79,7 +84,9 @@ def collect(folders: Sequence[Path]) -> Collected:
             )
         for path in _run_folders(folder):
             paths.setdefault(path.resolve(), path)
-    runs, skipped = [], []
+        for path in _diagnosed(folder):
+            diagnosed.setdefault(path.resolve(), path)
+    runs, diagnoses, skipped = [], [], []
     for path in paths.values():
         try:
             runs.append(_read_run(path))
@@ -87,10 +94,22 @@ def collect(folders: Sequence[Path]) -> Collected:
             skipped.append(str(error))
         except OSError as error:  # no right to read it, or it is just being removed
             skipped.append(f"cannot read {path}: {error.strerror}")
+    for path in diagnosed.values():
+        try:
+            diagnoses.append((path, read_diagnosis(path / FILE_NAME)))
+        except CvgnnError as error:
+            skipped.append(str(error))
     where = ", ".join(str(folder) for folder in folders)
-    require(bool(paths), f"no runs in {where}; give folders that cvgnn train --out, sweep or reproduce has written")
-    require(bool(runs), f"none of the {len(paths)} runs in {where} can be read; the first: {(*skipped, '')[0]}")
-    return Collected(tuple(_told_apart(runs)), tuple(skipped))
+    require(
+        bool(paths) or bool(diagnosed),
+        f"no runs in {where}; give folders that cvgnn train --out, sweep or reproduce has written, or diagnose --out",
+    )
+    require(
+        bool(runs) or bool(diagnoses),
+        f"none of the {len(paths) or len(diagnosed)} {'runs' if paths else 'diagnoses'} in {where} can be read; the "
+        f"first: {(*skipped, '')[0]}",
+    )
+    return Collected(tuple(_told_apart(runs)), tuple(skipped), tuple(diagnoses))
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:
@@ -101,6 +120,16 @@ def _run_folders(folder: Path) -> Iterator[Path]:
             yield here
             below.clear()
             continue
+        deep = len(here.relative_to(folder).parts) >= _DEEPEST
+        below[:] = [] if deep else sorted(b for b in below if not b.startswith(".") and b != "checkpoints")
+
+
+def _diagnosed(folder: Path) -> Iterator[Path]:
+    """Folders with a diagnosis, in or below this one, also inside a run's, in the order of their names."""
+    for name, below, files in os.walk(folder):
+        here = Path(name)
+        if FILE_NAME in files:
+            yield here
         deep = len(here.relative_to(folder).parts) >= _DEEPEST
         below[:] = [] if deep else sorted(b for b in below if not b.startswith(".") and b != "checkpoints")
 

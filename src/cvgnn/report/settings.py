@@ -89,7 +89,8 @@ def _order(setting: Setting) -> tuple[Any, ...]:
 
 def varying(settings: Sequence[Setting]) -> list[str]:
     """The options in which settings on one data set differ."""
-    return [name for name in settings[0].options if any(len(_values(part, name)) > 1 for part in by_dataset(settings))]
+    options = settings[0].options if settings else {}
+    return [name for name in options if any(len(_values(part, name)) > 1 for part in by_dataset(settings))]
 
 
 def by_dataset(settings: Sequence[Setting]) -> list[list[Setting]]:

@@ -12,7 +12,10 @@ class Chart {
   constructor(panel, { xLabel, dashes, hidden, shared, rowName }) {
     Object.assign(this, { panel, xLabel, dashes, hidden, shared });
     this.y = null;
-    this.log = false;
+    this.log = panel.log_y;
+    // Where a number is on the x axis, and back: distances and zooms are measured there.
+    this.along = panel.log_x ? Math.log10 : (x) => x;
+    this.back = panel.log_x ? (at) => Math.pow(10, at) : (at) => at;
     this.whole = false; // whether the y axis shows the rise of the first epochs too
     this.pointers = new Map();
     this.clip = "clip" + clips++;
@@ -39,9 +42,10 @@ class Chart {
 
   /** All x of the panel, also of hidden curves, so that switching one off does not move the others. */
   fullX() {
-    const all = this.panel.curves.flatMap((curve) => [curve.x[0], curve.x[curve.x.length - 1]]);
-    const low = this.xLabel === "epoch" ? Math.min(...all) : 0;
+    const all = this.panel.curves.flatMap((curve) => curve.x);
+    const low = this.xLabel === "epoch" || this.panel.kind === "plain" ? Math.min(...all) : 0;
     const high = Math.max(...all);
+    if (this.panel.log_x) return high > low ? [low, high] : [low / 2, low * 2];
     return high > low ? [low, high] : [low - 0.5, low + 0.5];
   }
 
@@ -52,8 +56,9 @@ class Chart {
     for (const curve of this.curves) {
       curve.x.forEach((x, i) => {
         if (x >= from && x <= to) {
-          low = Math.min(low, curve.low[i]);
-          high = Math.max(high, curve.high[i]);
+          // On a logarithmic axis an interval that reaches to zero must not press all else together.
+          low = Math.min(low, this.log ? Math.max(curve.low[i], curve.mean[i] / 10) : curve.low[i]);
+          high = Math.max(high, this.log ? Math.min(curve.high[i], curve.mean[i] * 10) : curve.high[i]);
         }
       });
     }
@@ -77,7 +82,7 @@ class Chart {
     }
     const x = this.shared.x || this.fullX();
     const y = this.y || this.fullY(x);
-    this.sx = makeScale(x[0], x[1], MARGIN.left, width - MARGIN.right, false);
+    this.sx = makeScale(x[0], x[1], MARGIN.left, width - MARGIN.right, this.panel.log_x);
     this.sy = makeScale(y[0], y[1], HEIGHT - MARGIN.bottom, MARGIN.top, this.log && y[0] > 0);
     this.drawAxes(x, y);
     const inside = svg("g", { "clip-path": "url(#" + this.clip + ")" });
@@ -85,7 +90,7 @@ class Chart {
     const area = svg("rect", { ...box, height: HEIGHT - MARGIN.top - MARGIN.bottom });
     this.plot.append(svg("clipPath", { id: this.clip }, area), inside);
     for (const curve of this.curves) inside.append(this.band(curve));
-    for (const curve of this.curves) inside.append(this.line(curve));
+    for (const curve of this.curves) inside.append(this.line(curve), ...this.dots(curve));
     this.cross = svg("g", { class: "cross" });
     this.frame = svg("rect", { class: "frame" });
     this.frame.style.display = "none";
@@ -95,7 +100,8 @@ class Chart {
   drawAxes(x, y) {
     const bottom = HEIGHT - MARGIN.bottom;
     const right = this.width - MARGIN.right;
-    const across = linearTicks(x[0], x[1], Math.max(3, this.width / 75), this.xLabel === "epoch");
+    const across = this.panel.log_x ? logTicks(x[0], x[1])
+      : linearTicks(x[0], x[1], Math.max(3, this.width / 75), this.xLabel === "epoch");
     const percent = this.panel.kind === "accuracy";
     const up = this.log && y[0] > 0 ? logTicks(y[0], y[1])
       : percent ? linearTicks(100 * y[0], 100 * y[1], 7, false) : linearTicks(y[0], y[1], 7, false);
@@ -121,10 +127,15 @@ class Chart {
       return svg("circle", { ...place, class: "dot " + color, "data-curve": curve.label });
     }
     const points = curve.x.map((x, i) => this.sx(x).toFixed(1) + " " + this.sy(curve.mean[i]).toFixed(1));
-    return svg("path", {
-      d: "M" + points.join("L"), class: "curve " + color, "stroke-dasharray": this.dashes[curve.color % 8],
-      "data-curve": curve.label,
-    });
+    return svg("path", { d: "M" + points.join("L"), ...look(curve, this.dashes), "data-curve": curve.label });
+  }
+
+  /** The points of a curve that has few of them, so that it is seen where something was measured. */
+  dots(curve) {
+    if (this.panel.kind !== "plain" || curve.reference || curve.x.length === 1 || curve.x.length > 40) return [];
+    return curve.x.map((x, i) => svg("circle", {
+      cx: this.sx(x), cy: this.sy(curve.mean[i]), r: 2.8, class: "dot c" + (curve.color % 8),
+    }));
   }
 
   band(curve) {
@@ -136,37 +147,40 @@ class Chart {
   /** Show what the curves are at the data point that is nearest to a pixel. */
   read(pixel) {
     if (!this.sx || this.curves.length === 0) return;
-    const wanted = this.sx.invert(pixel);
+    const wanted = this.along(this.sx.invert(pixel));
+    const away = (x) => Math.abs(this.along(x) - wanted);
     const [from, to] = this.shared.x || this.fullX();
     const near = (curve) => curve.x.reduce((best, x, i) => {
       const there = x >= from && x <= to;
-      return there && (best < 0 || Math.abs(x - wanted) < Math.abs(curve.x[best] - wanted)) ? i : best;
+      return there && (best < 0 || away(x) < away(curve.x[best])) ? i : best;
     }, -1);
     const found = this.curves.map((curve) => ({ curve, i: near(curve) })).filter((one) => one.i >= 0);
     if (found.length === 0) return;
-    const closest = found.reduce((a, b) => (Math.abs(b.curve.x[b.i] - wanted) < Math.abs(a.curve.x[a.i] - wanted) ? b : a));
+    const closest = found.reduce((a, b) => (away(b.curve.x[b.i]) < away(a.curve.x[a.i]) ? b : a));
     this.at = closest.curve.x[closest.i];
     const x = this.sx(this.at);
     this.cross.replaceChildren(svg("line", { x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
     for (const { curve, i } of found) {
       const place = { cx: this.sx(curve.x[i]), cy: this.sy(curve.mean[i]), r: 3 };
-      this.cross.append(svg("circle", { ...place, class: "dot c" + (curve.color % 8) }));
+      this.cross.append(svg("circle", { ...place, class: "dot " + (curve.reference ? "reference" : "c" + (curve.color % 8)) }));
     }
     found.sort((a, b) => b.curve.mean[b.i] - a.curve.mean[a.i]);
     this.showTip(found, x);
   }
 
   showTip(found, pixel) {
-    const seconds = this.xLabel !== "epoch";
+    const plain = this.panel.kind === "plain";
+    const seconds = this.xLabel !== "epoch" && !plain;
     const rows = found.map(({ curve, i }) => {
       const runs = curve.runs[i] < Math.max(...curve.runs) ? " (" + curve.runs[i] + " of " + Math.max(...curve.runs) + " runs)" : "";
-      const when = seconds ? " at " + Number(curve.x[i].toPrecision(3)) + " s" : "";
+      const other = seconds || (plain && curve.x[i] !== this.at);
+      const when = other ? " at " + Number(curve.x[i].toPrecision(3)) + (seconds ? " s" : "") : "";
       return element("tr", {},
-        element("td", {}, swatch(curve.color, this.dashes[curve.color % 8])), element("td", {}, curve.label + when + runs),
+        element("td", {}, swatch(curve, this.dashes)), element("td", {}, curve.label + when + runs),
         element("td", { class: "number" }, writeValue(curve.mean[i], this.panel.kind)),
         element("td", { class: "range" }, writeBand(curve.low[i], curve.high[i], this.panel.kind)));
     });
-    const head = seconds ? Number(this.at.toPrecision(3)) + " s" : this.xLabel + " " + this.at;
+    const head = seconds ? Number(this.at.toPrecision(3)) + " s" : this.xLabel + " " + Number(this.at.toPrecision(6));
     this.tip.replaceChildren(element("strong", {}, head), element("table", {}, ...rows));
     this.tip.hidden = false;
     const place = this.plot.getBoundingClientRect();

@@ -21,8 +21,14 @@ function filled(made, attributes, children) {
   return made;
 }
 
+/** The look of a curve: its color and dash; thin, grey and dashed for what is only there to be compared with. */
+function look(curve, dashes) {
+  if (curve.reference) return { class: "curve reference", "stroke-dasharray": ["2 4", "9 4", "9 3 2 3"][curve.color % 3] };
+  return { class: "curve c" + (curve.color % 8), "stroke-dasharray": dashes[curve.color % 8] };
+}
+
 /** A short piece of a curve, for legends and tooltips. */
-function swatch(color, dashes) {
-  const line = svg("line", { x1: 1, y1: 5, x2: 33, y2: 5, class: "curve c" + (color % 8), "stroke-dasharray": dashes });
+function swatch(curve, dashes) {
+  const line = svg("line", { x1: 1, y1: 5, x2: 33, y2: 5, ...look(curve, dashes) });
   return svg("svg", { width: 34, height: 10, viewBox: "0 0 34 10", "aria-hidden": "true", class: "swatch" }, line);
 }

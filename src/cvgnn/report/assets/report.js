@@ -1,6 +1,7 @@
 // The figures of the page, from the data in it.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
+const DASHES = DATA.dashes.map((dash) => dash.join(" "));
 const HIDDEN = new Set(); // labels of the curves that are switched off, in all figures
 const FIGURES = [];
 
@@ -19,7 +20,7 @@ class FigureView {
     this.bar.replaceChildren();
     if (this.figure.views.length > 1) this.bar.append(this.viewButtons());
     this.legend = element("div", { class: "legend", role: "group", "aria-label": "Curves; click to hide or show" });
-    for (const [label, color] of this.labels()) this.legend.append(this.legendButton(label, color));
+    for (const [label, curve] of this.labels()) this.legend.append(this.legendButton(label, curve));
     this.resetButton = element("button", { type: "button", class: "reset", onclick: () => this.reset() }, "Reset zoom");
     this.bar.append(this.legend, this.resetButton);
     if (this.figure.key === "loss") this.bar.append(this.switchButton("log", "Logarithmic"));
@@ -32,18 +33,18 @@ class FigureView {
   labels() {
     const found = new Map();
     for (const row of this.figure.views[this.view].rows) {
-      for (const panel of row.panels) for (const curve of panel.curves) found.set(curve.label, curve.color);
+      for (const panel of row.panels) for (const curve of panel.curves) found.set(curve.label, curve);
     }
-    return [...found].sort((a, b) => a[1] - b[1]);
+    return [...found].sort((a, b) => a[1].color - b[1].color);
   }
 
-  legendButton(label, color) {
+  legendButton(label, curve) {
     const toggle = () => {
       if (!HIDDEN.delete(label)) HIDDEN.add(label);
       for (const figure of FIGURES) figure.redraw();
     };
     const words = { type: "button", "data-label": label, onclick: toggle };
-    return element("button", words, swatch(color, DATA.dashes[color % 8].join(" ")), label);
+    return element("button", words, swatch(curve, DASHES), label);
   }
 
   viewButtons() {
@@ -70,12 +71,12 @@ class FigureView {
     const linked = this.figure.key !== "loss"; // panels of one data set zoom together
     const all = { x: null, redraw: () => this.redraw(), reset: () => this.reset() };
     const charts = row.panels.map((panel) => new Chart(panel, {
-      xLabel: this.figure.x_label, dashes: DATA.dashes.map((dash) => dash.join(" ")), hidden: HIDDEN, rowName: row.name,
+      xLabel: this.figure.x_label, dashes: DASHES, hidden: HIDDEN, rowName: row.name,
       shared: linked ? all : { x: null, redraw: () => this.redraw(), reset: () => this.reset() },
     }));
     this.charts.push(...charts);
     const notes = row.notes.map(([color, label, words]) =>
-      element("li", {}, swatch(color, DATA.dashes[color % 8].join(" ")), element("b", {}, label), " " + words));
+      element("li", {}, swatch({ color }, DASHES), element("b", {}, label), " " + words));
     return element("div", { class: "row" },
       ...(row.name ? [element("h3", {}, row.name)] : []),
       element("div", { class: "panels of-" + Math.min(3, charts.length) }, ...charts.map((chart) => chart.host)),

@@ -29,7 +29,7 @@ function logTicks(low, high) {
     }
   }
   if (values.length < 2) return linearTicks(low, high, 4, false);
-  return { values, write: (value) => String(Number(value.toPrecision(2))) };
+  return { values, write: (value) => (value < 1e-3 || value >= 1e5 ? value.toExponential(0) : String(Number(value.toPrecision(2)))) };
 }
 
 /** The function that takes numbers in [low, high] to pixels in [from, to], and back. */
@@ -38,7 +38,8 @@ function makeScale(low, high, from, to, log) {
   const back = log ? (v) => Math.pow(10, v) : (v) => v;
   const a = f(low);
   const b = f(high);
-  const scale = (value) => from + ((f(value) - a) / (b - a)) * (to - from);
+  const beyond = from - 1e4 * Math.sign(to - from); // where a logarithmic axis has zero
+  const scale = (value) => (log && value <= 0 ? beyond : from + ((f(value) - a) / (b - a)) * (to - from));
   scale.invert = (pixel) => back(a + ((pixel - from) / (to - from)) * (b - a));
   return scale;
 }

@@ -30,7 +30,7 @@ Chart.prototype.press = function (event) {
   if (event.pointerType === "touch") {
     if (this.pointers.size === 2) {
       this.forget();
-      this.pinch = [...this.pointers.values()].map((p) => this.sx.invert(p.x)).sort((a, b) => a - b);
+      this.pinch = [...this.pointers.values()].map((p) => this.along(this.sx.invert(p.x))).sort((a, b) => a - b);
     } else this.read(here.x);
     return;
   }
@@ -84,15 +84,16 @@ Chart.prototype.spread = function () {
   if (!this.pinch || b - a < 12) return;
   const unit = (this.pinch[1] - this.pinch[0]) / (b - a);
   const from = this.pinch[0] - (a - MARGIN.left) * unit;
-  this.zoom([from, from + (this.width - MARGIN.left - MARGIN.right) * unit], null);
+  this.zoom([from, from + (this.width - MARGIN.left - MARGIN.right) * unit].map(this.back), null);
 };
 
 Chart.prototype.zoom = function (x, y) {
-  const [low, high] = this.fullX();
-  const span = Math.min(x[1] - x[0], high - low);
+  const [low, high] = this.fullX().map(this.along);
+  const [a, b] = x.map(this.along);
+  const span = Math.min(b - a, high - low);
   if (!(span > (high - low) / 1e4)) return;
-  const from = Math.max(low, Math.min(x[0], high - span)); // at the edges the view moves instead of shrinking
-  this.shared.x = span >= (high - low) * (1 - 1e-9) ? null : [from, from + span];
+  const from = Math.max(low, Math.min(a, high - span)); // at the edges the view moves instead of shrinking
+  this.shared.x = span >= (high - low) * (1 - 1e-9) ? null : [from, from + span].map(this.back);
   this.y = y;
   this.forget();
   this.shared.redraw();
@@ -106,15 +107,16 @@ Chart.prototype.reset = function () {
 Chart.prototype.key = function (event) {
   if (!this.sx || event.ctrlKey || event.metaKey || event.altKey) return;
   const [from, to] = this.shared.x || this.fullX();
-  const at = this.at === null || this.at === undefined ? (from + to) / 2 : this.at;
+  const [left, right] = [this.along(from), this.along(to)];
+  const at = this.at === null || this.at === undefined ? this.back((left + right) / 2) : this.at;
   const xs = [...new Set(this.curves.flatMap((curve) => curve.x))].sort((a, b) => a - b);
-  const half = (to - from) / 2;
+  const around = (half) => [this.along(at) - half, this.along(at) + half].map(this.back);
   const near = (wanted) => this.read(this.sx(wanted));
   const todo = {
     ArrowRight: () => near(xs.find((x) => x > at && x <= to) ?? at),
     ArrowLeft: () => near(xs.findLast((x) => x < at && x >= from) ?? at),
-    "+": () => this.zoom([at - half / 2, at + half / 2], null),
-    "-": () => this.zoom([at - half * 2, at + half * 2], null),
+    "+": () => this.zoom(around((right - left) / 4), null),
+    "-": () => this.zoom(around(right - left), null),
     Escape: () => this.reset(),
   }[event.key];
   if (!todo) return;

@@ -1,0 +1,158 @@
+"""`diagnose_bias`: how the gradient's bias grows with the learning rate, beside Lemma 6's O(alpha)."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from cvgnn.config import TrainConfig
+from cvgnn.diagnose.bias import BiasPlan, BiasSample, check_bias, measure_bias
+from cvgnn.diagnose.bias_views import Mask, Part, data, figure, points_table, slopes_table, verdict
+from cvgnn.diagnose.record import Diagnosis
+from cvgnn.diagnose.slopes import RESAMPLES, Array, Estimate, log_curvature, log_slope, resampled, squared_norm
+from cvgnn.diagnose.staleness import steps_to_refresh
+from cvgnn.diagnose.subject import fresh_trainer
+from cvgnn.diagnose.theory import as_in_theory, prepared
+from cvgnn.diagnose.workers import Tell, measure_all, silent
+from cvgnn.errors import require, require_integer, require_number, unknown_name
+from cvgnn.graph import Graph
+from cvgnn.optim import OPTIMIZERS
+from cvgnn.rng import Purpose, numpy_generator
+
+LRS = tuple(10 ** (-5 + i / 2) for i in range(9))  # 1e-5 .. 1e-1
+LINEAR = 0.1
+"""Up to which change of `||grad F||` over the steps a learning rate belongs to the linear range: the lemma's constants
+are those of one place, so learning rates are compared that end at much the same place."""
+
+_SHARE, _MOST_STEPS = 0.95, 2000
+_DRAWS_TIMES_NODES, _FEWEST_DRAWS, _MOST_DRAWS = 20_000, 16, 128
+
+
+def diagnose_bias(
+    graph: Graph,
+    config: TrainConfig,
+    *,
+    lrs: Sequence[float] = LRS,
+    optimizer: str = "sgd",
+    seeds: int = 5,
+    draws: int | None = None,
+    steps: int | None = None,
+    burn_in: int = 5,
+    workers: int = 1,
+    tell: Tell = silent,
+) -> Diagnosis:
+    """Measure the bias of the gradient after training with each of several learning rates.
+
+    For each seed: train `burn_in` epochs as `config` says, without dropout. From there, for each learning rate, with
+    exact histories and the same batches and neighbors, take `steps` steps of `optimizer` in the paper's form; then
+    measure `||E[G] - grad F(W_t)||`. The fit of the verdict is over the linear range (see `LINEAR`).
+
+    Args:
+        graph: what to train on.
+        config: how to train; its seed is the first one.
+        lrs: learning rates, increasing, at least two.
+        optimizer: whose steps make the histories stale.
+        seeds: how many.
+        draws: of the neighbors; if not given, so many that draws times training nodes is 20,000, at least 16 and at
+            most 128.
+        steps: if not given, so many that 95 % of the history rows that training reads have been written, 2,000 at most.
+        burn_in: epochs before.
+        workers: processes; the numbers do not depend on it.
+        tell: told of progress.
+    """
+    check_bias(config)
+    if optimizer not in OPTIMIZERS:
+        raise unknown_name("optimizer", optimizer, OPTIMIZERS)
+    for lr in lrs:
+        require_number("lr", lr, "a number above 0", above=0.0)
+    require(
+        len(lrs) > 1 and all(a < b for a, b in itertools.pairwise(lrs)),
+        f"lrs must be at least two learning rates in increasing order, not {list(lrs)}",
+    )
+    require_integer("seeds", seeds, at_least=1)
+    require_integer("burn_in", burn_in, at_least=0)
+    graph, config = prepared(graph, config), as_in_theory(config)
+    nodes = graph.train_ids.numel()
+    draws = max(_FEWEST_DRAWS, min(_MOST_DRAWS, _DRAWS_TIMES_NODES // nodes)) if draws is None else draws
+    require_integer("draws", draws, at_least=4)
+    share, most = (_SHARE, _MOST_STEPS) if steps is None else (2.0, require_integer("steps", steps, at_least=1))
+    steps, reached = steps_to_refresh(fresh_trainer(graph, config), share=share, most=most)
+    plan = BiasPlan(lrs=tuple(lrs), optimizer=optimizer, burn_in=burn_in, steps=steps, draws=draws)
+    chosen = [config.seed + i for i in range(seeds)]
+    samples = measure_all(
+        measure_bias, (graph, config, plan), chosen, workers=workers, tell=tell, what="measuring the bias"
+    )
+    return _diagnosis(graph, config, plan, samples, reached)
+
+
+def _diagnosis(
+    graph: Graph, config: TrainConfig, plan: BiasPlan, samples: list[list[BiasSample]], reached: float
+) -> Diagnosis:
+    lrs, K = np.array(plan.lrs), config.layers
+    change = np.array([[abs(s.gradient[-1] / s.gradient_before[-1] - 1) for s in seed] for seed in samples]).mean(
+        axis=0
+    )
+    linear = np.cumprod(change < LINEAR).astype(bool)
+    rng = numpy_generator(config.seed, Purpose.SPLIT, plan.draws, len(samples))
+    groups = samples[0][0].gram.shape[-1]
+    counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=RESAMPLES).astype(float)
+    seeds = rng.integers(0, len(samples), size=(RESAMPLES, len(samples)))
+    names = [*(f"layer {k}" for k in range(K)), "all"]
+    parts = []
+    for i, name in enumerate(names):
+        value = np.array([[squared_norm(s.gram[i])[0] for s in seed] for seed in samples])  # [seeds, lrs]
+        again = np.array([[squared_norm(s.gram[i], counts) for s in seed] for seed in samples])  # [seeds, lrs, B]
+        mixed = again[seeds.T, :, np.arange(RESAMPLES)].mean(axis=0)  # [B, lrs]: seeds drawn anew, draws in them too
+        parts.append(_part(name, 2 if i == K - 1 else 1, lrs, linear, value.mean(axis=0), mixed, samples, i))
+    return Diagnosis(
+        kind="bias-vs-lr",
+        dataset=graph.name,
+        settings={
+            "config": config.to_dict(),
+            **dataclasses.asdict(plan),
+            "seeds": [seed[0].seed for seed in samples],
+            "resamples": RESAMPLES,
+            "linear_range": LINEAR,
+            "rows_refreshed": reached,
+        },
+        verdict=verdict(parts, linear, change, lrs, plan),
+        tables=[slopes_table(parts, plan, len(samples)), points_table(parts[-1], lrs, linear, change, samples)],
+        figures=[figure(parts, lrs, linear)],
+        data=data(parts, lrs, linear, change, samples),
+    )
+
+
+def _part(
+    name: str,
+    predicted: int,
+    lrs: Array,
+    linear: Mask,
+    squares: Array,
+    mixed: Array,
+    samples: list[list[BiasSample]],
+    i: int,
+) -> Part:
+    norms, roots = [], np.sqrt(np.maximum(mixed, 0.0))
+    for j, square in enumerate(squares):
+        norms.append(resampled(float(np.sqrt(max(square, 0.0))), roots[:, j]))
+    resolved = np.array([norm.low > 0 for norm in norms])
+
+    def slope(chosen: Mask) -> Estimate:
+        use = chosen & resolved
+        if use.sum() < 2:
+            return Estimate(value=float("nan"), low=float("nan"), high=float("nan"))
+        values = [0.5 * log_slope(lrs[use], row) for row in mixed[:, use]]
+        return resampled(0.5 * log_slope(lrs[use], squares[use]), values)
+
+    return Part(
+        name,
+        predicted,
+        norms,
+        np.array([[s.largest[i] for s in seed] for seed in samples]).mean(axis=0),
+        slope(linear),
+        slope(np.ones(len(lrs), dtype=bool)),
+        0.5 * log_curvature(lrs[resolved], squares[resolved]),
+    )

@@ -1,0 +1,207 @@
+"""What `diagnose_rate` found, in words, tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from cvgnn.diagnose.record import Figure, Line, Table
+from cvgnn.diagnose.slopes import Array, Estimate, finite
+
+REFERENCE = -0.5
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What the runs of one optimizer say.
+
+    Args:
+        name, theorem, eta: the optimizer, the theorem about it if there is one, `alpha = eta / sqrt(T)`.
+        lengths, diverged: the `T`s at which all runs ended, and those at which one diverged.
+        squared: `||grad F||^2`, the mean over the iterates, `[seeds, lengths]`; `at_tau`: of the one iterate `W_tau`.
+        first, last: `F` at `W_1` and at the last iterate looked at, `[seeds, lengths]`.
+        slope, tail: over all lengths, and over the upper half of them.
+        means: over seeds, at each length.
+        local: slopes from each length to the next.
+        two_terms: AdaGrad's fit, see `cvgnn.diagnose.rate_vs_steps`.
+    """
+
+    name: str
+    theorem: int | None
+    eta: float
+    lengths: list[int]
+    diverged: list[int]
+    squared: Array
+    at_tau: Array
+    first: Array
+    last: Array
+    slope: Estimate | None
+    tail: Estimate | None
+    means: list[Estimate]
+    local: list[float]
+    two_terms: tuple[float, float, float] | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether -1/2 or something steeper is in the slope's interval."""
+        return self.slope is not None and self.slope.low <= REFERENCE
+
+    @property
+    def agrees_in_the_tail(self) -> bool:
+        """The same for the upper half of the lengths."""
+        return self.tail is not None and self.tail.low <= REFERENCE
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {
+            "name": self.name,
+            "theorem": self.theorem,
+            "eta": self.eta,
+            "lengths": self.lengths,
+            "diverged": self.diverged,
+            "slope": None if self.slope is None else self.slope.to_dict(),
+            "slope_upper_half": None if self.tail is None else self.tail.to_dict(),
+            "means": [mean.to_dict() for mean in self.means],
+            "local_slopes": [finite(value) for value in self.local],
+            "two_terms": self.two_terms,
+        }
+
+
+def verdict(courses: Sequence[Course]) -> str:
+    """Which optimizers fall as fast as the theorems say, and which do not."""
+    covered = [c for c in courses if c.theorem is not None]
+    good = [c.name for c in covered if c.agrees]
+    bad = [c for c in covered if not c.agrees]
+    words = []
+    if good:
+        words.append(f"{_listed(good)}: -1/2, or a steeper slope, is in the interval, as Theorems 2 to 4 say.")
+    for c in bad:
+        if c.slope is None:
+            words.append(f"{c.name}: runs diverged at T = {', '.join(map(str, c.diverged))}; choose a smaller eta.")
+            continue
+        share = float((c.first - c.last).mean(axis=0)[-1] / c.first.mean(axis=0)[-1])
+        tail = "" if c.tail is None else f", {c.tail} over the longer half of the runs"
+        words.append(
+            f"{c.name}: the slope {c.slope} is shallower than -1/2{tail}: this disagrees with the rate at these "
+            f"lengths (the longest run has lowered F by {100 * share:.0f} %; while F(W_1) - F(W_T) still grows with T, "
+            "the mean squared gradient cannot fall like 1/sqrt(T))."
+        )
+    return " ".join(words) or "No theorem speaks of these optimizers; see the slopes."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def slopes_table(courses: Sequence[Course], seeds: int) -> Table:
+    """The slopes."""
+    rows = []
+    for c in courses:
+        agrees = (
+            "-" if c.theorem is None else "yes" if c.agrees else "in the upper half" if c.agrees_in_the_tail else "no"
+        )
+        rows.append(
+            [
+                c.name,
+                "none" if c.theorem is None else str(c.theorem),
+                f"{c.eta:.3g}",
+                "-" if c.slope is None else str(c.slope),
+                "-" if c.tail is None else str(c.tail),
+                " ".join(f"{value:.2f}" for value in c.local),
+                agrees,
+            ]
+        )
+    adagrad = next((c.two_terms for c in courses if c.two_terms is not None), None)
+    more = ""
+    if adagrad is not None:
+        a, b, off = adagrad
+        more = f" AdaGrad's own rate, fitted: {a:.3g} log(T)/T + {b:.3g}/sqrt(T), off by at most {100 * off:.0f} %."
+    return Table(
+        caption=(
+            f"Log-log slope of E||grad F(W_tau)||^2 against T, {seeds} seeds, 95 % bootstrap intervals over seeds; the "
+            f"theorems say -1/2 or steeper.{more}"
+        ),
+        header=["optimizer", "theorem", "eta", "slope", "upper half of T", "from T to the next", "agrees"],
+        rows=rows,
+    )
+
+
+def runs_table(courses: Sequence[Course]) -> Table:
+    """The means behind the slopes."""
+    rows = []
+    for c in courses:
+        for j, T in enumerate(c.lengths):
+            mean = c.means[j]
+            rows.append(
+                [
+                    c.name,
+                    str(T),
+                    f"{c.eta / T**0.5:.3g}",
+                    f"{mean.value:.3g}",
+                    f"{mean.low:.3g} .. {mean.high:.3g}" if len(c.squared) > 1 else "-",
+                    f"{mean.value * T**0.5:.3g}",
+                    f"{np.mean(c.at_tau[:, j]):.3g}",
+                    f"{np.mean(c.first[:, j]):.3f}",
+                    f"{np.mean(c.last[:, j]):.3f}",
+                ]
+            )
+    return Table(
+        caption="Means over seeds; W_tau is the one iterate that Algorithm 1 returns.",
+        header=[
+            "optimizer", "T", "lr", "E||grad F||^2", "interval", "times sqrt(T)", "at W_tau", "F(W_1)", "F at the end",
+        ],
+        rows=rows,
+    )  # fmt: skip
+
+
+def figures(courses: Sequence[Course]) -> list[Figure]:
+    """One figure with all optimizers, and AdaGrad beside its own rate."""
+    lines = [
+        Line(
+            name=c.name,
+            x=[float(T) for T in c.lengths],
+            y=[m.value for m in c.means],
+            low=[m.low for m in c.means] if len(c.squared) > 1 else (),
+            high=[m.high for m in c.means] if len(c.squared) > 1 else (),
+        )
+        for c in courses
+        if c.lengths
+    ]
+    out: list[Figure] = []
+    if lines:
+        x = list(lines[0].x)
+        top = max(line.y[0] for line in lines)
+        reference = Line(name="slope -1/2", x=x, y=[top * (T / x[0]) ** REFERENCE for T in x], reference=True)
+        out.append(_figure("rate", "Squared gradient against the length of the run", [*lines, reference], _CAPTION))
+    for c in courses:
+        if c.two_terms is not None:
+            a, b, _ = c.two_terms
+            line = next(line for line in lines if line.name == c.name)
+            fit = [a * np.log(T) / T + b / T**0.5 for T in c.lengths]
+            own = Line(name="a log(T)/T + b/sqrt(T)", x=line.x, y=[float(v) for v in fit], reference=True)
+            caption = f"Theorem 4's rate fitted with a = {a:.3g}, b = {b:.3g}, neither below 0."
+            out.append(_figure("adagrad", "AdaGrad beside its own rate", [line, own], caption))
+    return out
+
+
+_CAPTION = (
+    "E||grad F(W_tau)||^2 of the exact gradient, alpha = eta / sqrt(T), with 95 % bootstrap intervals over seeds; the "
+    "dashed line falls like 1/sqrt(T)."
+)
+
+
+def _figure(key: str, title: str, lines: Sequence[Line], caption: str) -> Figure:
+    return Figure(
+        key=key,
+        title=title,
+        caption=caption,
+        x_label="T, iterates of the run",
+        y_label="mean squared norm of grad F",
+        lines=lines,
+        log_x=True,
+        log_y=True,
+    )

@@ -1,0 +1,118 @@
+"""What is diagnosed: a network amid its training, in float64, fresh or from the checkpoint of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import final
+
+import torch
+from torch import Tensor
+
+from cvgnn.checkpoint import Checkpoints
+from cvgnn.config import TrainConfig
+from cvgnn.errors import CvgnnError, require, require_integer
+from cvgnn.experiments.run import build_trainer, check
+from cvgnn.experiments.session import Say, to_stderr
+from cvgnn.experiments.settings import read_settings
+from cvgnn.graph import Graph
+from cvgnn.limits import MAX_EPOCHS
+from cvgnn.training import Trainer, restore_trainer
+from cvgnn.training.trainer import Position
+
+# Draws for measuring are those of steps and epochs that no training reaches, so they are independent of training's.
+FIRST_STEP = 1 << 48
+FIRST_EPOCH = 1 << 48
+
+
+def in_float64(graph: Graph) -> Graph:
+    """The same graph with features in float64, so that all that is computed from it is."""
+    if graph.x.dtype == torch.float64:
+        return graph
+    return dataclasses.replace(graph, x=graph.x.to(torch.float64), PX=None, PX_normalization=None, validated=True)
+
+
+def fresh_trainer(graph: Graph, config: TrainConfig) -> Trainer:
+    """A run before its first step, in float64, that never looks at accuracies."""
+    check(graph, dataclasses.replace(config, output="last"), memory=False)
+    trainer = build_trainer(in_float64(graph), dataclasses.replace(config, output="last"))
+    trainer.evaluator = None
+    return trainer
+
+
+def trainer_of_run(folder: Path, graph: Graph, *, say: Say = to_stderr) -> Trainer:
+    """A run where its newest checkpoint left it: weights, histories and optimizer, cast to float64.
+
+    Args:
+        folder: of `cvgnn train --out`; it is only read.
+        graph: what the run was trained on.
+        say: told of damaged checkpoints that are passed over.
+    """
+    _, config = read_settings(folder / "config.json")
+    found = Checkpoints(folder / "checkpoints", say=say).newest()
+    if found is None:
+        raise CvgnnError(f"{folder} holds no checkpoint; train with cvgnn train --out, which saves one at its end")
+    check(graph, config, memory=False)
+    trainer = build_trainer(in_float64(graph), config, initialize=False)
+    try:
+        restore_trainer(trainer, _InFloat64(found.tensors), found.body.get("trainer"))
+    except CvgnnError as error:
+        raise CvgnnError(f"the checkpoint {found.path} does not fit the graph {graph.name!r}: {error}") from None
+    trainer.evaluator = None
+    return trainer
+
+
+def stops(trainer: Trainer, steps: Sequence[int]) -> Iterator[int]:
+    """Train on, and stop after each of these numbers of further steps; yields the number.
+
+    Args:
+        trainer: trained while this is iterated over, from the batch that follows its `iterations` on.
+        steps: numbers of steps from here; 0 stops before the first.
+    """
+    wanted = {require_integer("steps", step, at_least=0, at_most=MAX_EPOCHS) for step in steps}
+    require(bool(wanted), "steps is empty; name at least one number of steps, such as 0")
+    epochs, steps_of_epoch = divmod(trainer.iterations, trainer.loader.steps_per_epoch)
+    trainer.position = Position(epoch=epochs + 1, steps=steps_of_epoch)
+    done, last, epoch = 0, max(wanted), epochs + 1
+    if 0 in wanted:
+        yield 0
+
+    def after_step() -> None:
+        nonlocal done
+        done += 1
+        if done in wanted:
+            raise _Pause
+
+    while done < last:
+        try:
+            trainer.train_epoch(epoch, after_step=after_step)  # the rest of it, where it was left
+            epoch += 1
+        except _Pause:
+            yield done
+
+
+class _Pause(Exception):
+    """Training is to wait, amid an epoch."""
+
+
+@final
+class _InFloat64(Mapping[str, Tensor]):
+    """The tensors of a checkpoint, float32 ones cast; single numbers, such as a count of steps, and bfloat16 are not.
+
+    Args:
+        tensors: as they are in the file, each read when it is asked for.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self._tensors[name]
+        return tensor.double() if tensor.dtype == torch.float32 and tensor.dim() > 0 else tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)

@@ -1,0 +1,50 @@
+"""Configs and graphs as the paper's theory knows them: what `bias-vs-lr`, `rate` and `bound` share."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cvgnn.config import TrainConfig
+from cvgnn.diagnose.subject import in_float64
+from cvgnn.graph import Graph, Propagation
+from cvgnn.sampling import propagate_features
+from cvgnn.sampling.features import DenseSource, SparseSource
+
+
+def as_in_theory(config: TrainConfig) -> TrainConfig:
+    """The config without what the paper's theory does not know: dropout, schedules, shortened gradients, rounding."""
+    return dataclasses.replace(
+        config,
+        dropout=0.0,
+        input_dropout=0.0,
+        schedule="constant",
+        patience=0,
+        clip_norm=None,
+        history_dtype="float32",
+        output="last",
+    )
+
+
+def prepared(graph: Graph, config: TrainConfig) -> Graph:
+    """The graph in float64, with `P X`, so that many runs on it need not compute that each."""
+    graph = in_float64(graph)
+    if config.feature_norm != "none":
+        return graph  # what a graph can hold is `P X` of its plain features
+    features = propagate_features(graph, Propagation(graph, normalization=config.normalization))
+    assert isinstance(features, DenseSource | SparseSource)
+    return dataclasses.replace(graph, PX=features.PX, PX_normalization=config.normalization, validated=True)
+
+
+def with_optimizer(config: TrainConfig, name: str, lr: float) -> TrainConfig:
+    """The config with an optimizer in the paper's form; numbers meant for another optimizer are left out."""
+    same = name == config.optimizer and config.form == "paper"
+    floor = config.nu_min if name not in ("sgd", "heavy-ball") else None
+    return dataclasses.replace(
+        config,
+        optimizer=name,  # type: ignore[arg-type]
+        form="paper",
+        lr=lr,
+        beta1=config.beta1 if same else None,
+        beta2=config.beta2 if same else None,
+        nu_min=floor,
+    )

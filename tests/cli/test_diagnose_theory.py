@@ -1,0 +1,72 @@
+"""`cvgnn diagnose bias-vs-lr | rate | bound` from the shell: what they print and leave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cvgnn.cli.main import main
+
+SMALL = ["--hidden", "4", "--batch-size", "40", "--workers", "1"]
+COMMANDS = {
+    "bias-vs-lr": ["--lrs", "0.001", "0.01", "--seeds", "2", "--draws", "4", "--steps", "3", "--burn-in", "1"],
+    "rate": ["--optimizers", "sgd", "adagrad", "--steps", "3", "5", "9", "--seeds", "2", "--points", "2"],
+    "bound": ["--optimizers", "sgd", "amsgrad", "--steps", "4", "--seeds", "1", "--points", "1", "--draws", "2"],
+}
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_table_a_verdict_and_a_file(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "d"
+    assert main(["diagnose", kind, *COMMANDS[kind], *SMALL, "--seed", "3", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    file = json.loads((out / "diagnosis.json").read_text())
+    assert file["kind"] == kind
+    assert file["dataset"] == "citeseer"
+    assert file["verdict"] in printed
+    assert file["settings"]["seeds"][0] == 3
+    assert file["settings"]["config"]["dropout"] == 0.0
+    assert file["origin"]["command"].startswith(f"cvgnn diagnose {kind} ")
+    for table in file["tables"]:
+        assert table["caption"] in printed
+    assert all(figure["log_x"] and figure["log_y"] for figure in file["figures"])
+    assert any(line["reference"] for figure in file["figures"] for line in figure["lines"]) or kind == "bias-vs-lr"
+
+
+def test_the_options_of_a_run_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out = tmp_path / "run", tmp_path / "d"
+    assert (
+        main(["train", "--epochs", "1", "--hidden", "5", "--dropout", "0.3", "--batch-size", "30", "--out", str(run)])
+        == 0
+    )
+    assert main(["diagnose", "rate", "--run", str(run), *COMMANDS["rate"], "--workers", "1", "--out", str(out)]) == 0
+    config = json.loads((out / "diagnosis.json").read_text())["settings"]["config"]
+    assert (config["hidden"], config["batch_size"], config["dropout"]) == (5, 30, 0.0)
+    assert config["batches"] == "replacement"
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_help_teaches(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["diagnose", kind, "--help"])
+    assert end.value.code == 0
+    assert "a tenth of the training nodes" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["rate", "--steps", "4", "two", "8"], "steps must be a whole number"),
+        (["rate", "--eta", "0"], "eta of sgd must be a number above 0"),
+        (["bound", "--workers", "0"], "workers must be a whole number of at least 1"),
+        (["bias-vs-lr", "--estimator", "exact"], "has no bias"),
+        (["bias-vs-lr", "--lrs", "0.1", "0.01"], "in increasing order"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", *words]) != 0
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert "Traceback" not in told

@@ -1,0 +1,119 @@
+"""Lemma 1's identity, the moments it needs, and the constants of Theorem 1."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+
+from cvgnn.config import make_config
+from cvgnn.diagnose.bound import BoundRun, Moments, measure_bound
+from cvgnn.diagnose.bound_vs_theory import diagnose_bound
+from cvgnn.diagnose.constants import Constants, theorem
+from cvgnn.diagnose.gradient import flat_weights
+from cvgnn.diagnose.subject import fresh_trainer, stops
+from cvgnn.diagnose.theory import as_in_theory, with_optimizer
+from cvgnn.errors import CvgnnError
+from cvgnn.optim import OPTIMIZERS
+from tests.build import graph_from_dense, random_adjacency
+
+GRAPH = graph_from_dense(random_adjacency(20, mean_degree=5, weighted=False, seed=3))
+CONFIG = as_in_theory(make_config(hidden=4, batch_size=3, num_neighbors=1, batches="replacement", nu_min=1e-3, form="paper"))  # fmt: skip
+
+
+def run(optimizer: str, T: int = 12) -> BoundRun:
+    return BoundRun(optimizer=optimizer, T=T, seed=0, eta=0.5, points=2, draws=4)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_lemma_1_holds_to_round_off(optimizer: str) -> None:
+    found = measure_bound((GRAPH, CONFIG), run(optimizer))
+    assert found["seen"]["lemma1"] < 1e-14
+    assert found["seen"]["lemma1_of_step"] < 1e-12
+    assert found["alpha"] == pytest.approx(0.5 / math.sqrt(12))
+    assert len(found["along"]) == 12
+    assert [p["t"] for p in found["at_points"]] == [1, 12]
+    assert found["at_points"][0]["bias_inf"] < 1e-15  # histories are exact at W_1
+    assert found["at_points"][1]["bias_inf"] > 1e-9
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_wrong_moment_breaks_the_identity(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Moments.second
+    monkeypatch.setattr(Moments, "second", lambda self, G: plain(self, G) * 1.001)
+    assert measure_bound((GRAPH, CONFIG), run(optimizer, 4))["seen"]["lemma1_of_step"] > 1e-5
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_moments_are_those_of_table_1(optimizer: str) -> None:
+    """`M_t` and `V_t` from the recorded gradients alone, by the formulas of Algorithm 1 and Table 1."""
+    trainer = fresh_trainer(GRAPH, dataclasses.replace(with_optimizer(CONFIG, optimizer, 0.1), weight_decay=0.01))
+    moments, W = Moments(trainer), flat_weights(trainer.model)
+    beta1 = 0.0 if optimizer == "sgd" else 0.9
+    M, V, V_hat, squares = (torch.zeros_like(W) for _ in range(4))
+    for t in stops(trainer, range(1, 6)):
+        G = moments.gradient(W)
+        W = flat_weights(trainer.model)
+        M = beta1 * M + (1 - beta1) * G
+        V_hat, squares = 0.999 * V_hat + 0.001 * G**2, squares + G**2
+        V = torch.maximum(V, V_hat)
+        expected = {"adam": V_hat, "amsgrad": V, "adagrad": squares / t}.get(optimizer, torch.ones_like(W))
+        if optimizer == "adagrad":
+            expected = expected + 1e-6
+        elif optimizer in ("adam", "amsgrad"):
+            expected = expected.clamp_min(1e-6)
+        torch.testing.assert_close(moments.first(G), M, rtol=1e-12, atol=1e-15)
+        torch.testing.assert_close(moments.second(G), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_moments_are_read_in_the_papers_form_only() -> None:
+    with pytest.raises(CvgnnError, match="paper's form"):
+        Moments(fresh_trainer(GRAPH, make_config(hidden=4)))
+
+
+def test_the_constants_are_the_papers() -> None:
+    c = Constants(rho=2.0, nu_min=0.5, H_F=3.0, H_inf=0.7, H_1=5.0, beta1=0.9, C=1.5, d=11)
+    assert pytest.approx(0.49 * 9 + 2 * 0.49) == c.C_1
+    assert pytest.approx(2 * 81 * 0.49) == c.C_2
+    assert pytest.approx(2 * 9 / 0.25 + 9 / 0.5 * (4 * 81 + 1) + 1.5 * 5 * 0.7 / 0.25) == c.C_3
+    assert pytest.approx(5 * 0.7 / 0.5) == c.C_4
+    right = c.theorem1(alpha=0.1, T=7, S_1=2.0, S_2=3.0, gap=1.8)
+    assert right == pytest.approx(c.C_1 * 2 + c.C_2 * 3 + c.C_3 * 0.07 + c.C_4 * 0.1 + 1.8)
+    slow = (c.C_2 * 0.3 * 11 * 0.7 / 0.25 + c.C_3 * 0.3 * 0.7 + 0.7 / 0.3 * 1.8) / 10
+    assert c.theorem2(eta=0.3, T=100, gap=1.8) == pytest.approx((c.C_1 * 11 * 0.7 / 0.5 + c.C_4 * 0.7) / 100 + slow)
+    assert c.theorem3(eta=0.3, T=100, gap=1.8) == pytest.approx(c.C_4 / 100 + (c.C_3 * 0.3 + 6.0) / 10)
+    fast = math.log(100) / 100 * c.C_1 * 11 * 0.7**3 / 0.125 + c.C_4 * 0.7 / 100
+    assert c.theorem4(eta=0.3, T=100, gap=1.8) == pytest.approx(fast + slow)
+    assert theorem(c, "adam", eta=0.3, T=100, gap=1.8) is None
+    assert theorem(c, "heavy-ball", eta=0.3, T=100, gap=1.8) == c.theorem3(eta=0.3, T=100, gap=1.8)
+
+
+def test_the_whole_diagnosis() -> None:
+    found = diagnose_bound(GRAPH, CONFIG, steps=8, seeds=2, points=2, draws=4)
+    assert found.kind == "bound"
+    assert "Theorem 1's inequality holds in every case" in found.verdict
+    assert "round-off" in found.verdict
+    assert [r["theorem"] for r in found.data["results"]] == [3, 3, None, 2, 4]
+    for r in found.data["results"]:
+        assert r["theorem1_left"] <= r["theorem1_right"]
+        assert r["constants"]["nu_min"] >= 0.999 * (1.0 if r["theorem"] == 3 else 1e-3)
+        assert r["constants"]["rho"] == max(r["rho_hessian"], r["rho_quotient"])
+    json.loads(found.to_json())
+    assert len(found.figures) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"optimizers": ("adm",)}, r"unknown optimizer 'adm'"),
+        ({"steps": 1}, "steps must be a whole number of at least 2"),
+        ({"etas": {"sgd": 0.0}}, "eta of sgd must be a number above 0"),
+        ({"points": 0}, "points must be a whole number of at least 1"),
+    ],
+)
+def test_refused(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(CvgnnError, match=sentence):
+        diagnose_bound(GRAPH, CONFIG, **options)  # type: ignore[arg-type]

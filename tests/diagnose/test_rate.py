@@ -1,0 +1,139 @@
+"""`E||grad F(W_tau)||^2` against the length of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from cvgnn.config import make_config
+from cvgnn.diagnose.rate import ETAS, RateRun, exact_gradient, iterates, measure_rate
+from cvgnn.diagnose.rate_views import Course, verdict
+from cvgnn.diagnose.rate_vs_steps import default_etas, diagnose_rate
+from cvgnn.diagnose.slopes import Estimate
+from cvgnn.diagnose.subject import fresh_trainer
+from cvgnn.diagnose.theory import as_in_theory, with_optimizer
+from cvgnn.diagnose.workers import measure_all
+from cvgnn.errors import CvgnnError
+from tests.build import graph_from_dense, random_adjacency
+
+GRAPH = graph_from_dense(random_adjacency(20, mean_degree=5, weighted=False, seed=3))
+CONFIG = as_in_theory(make_config(hidden=4, batch_size=3, num_neighbors=1, batches="replacement"))
+
+
+def run(T: int, *, optimizer: str = "sgd", eta: float = 1.0, points: int = 16, seed: int = 0) -> RateRun:
+    return RateRun(optimizer=optimizer, T=T, seed=seed, eta=eta, points=points)
+
+
+def test_one_iterate_from_each_piece_and_every_iterate_alike() -> None:
+    seen = np.zeros(41)
+    for seed in range(600):
+        chosen = iterates(40, 8, seed)
+        assert [(t - 1) // 5 for t in chosen] == list(range(8))
+        seen[chosen] += 1
+    assert seen[0] == 0
+    assert np.abs(seen[1:] - 120).max() < 5 * math.sqrt(120)
+    assert iterates(7, 8, 0) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_run_is_algorithm_1s_and_the_mean_is_over_its_iterates() -> None:
+    found = measure_rate((GRAPH, CONFIG), run(6, optimizer="heavy-ball", eta=2.0))
+    config = with_optimizer(CONFIG, "heavy-ball", 2.0 / math.sqrt(6))
+    trainer = fresh_trainer(GRAPH, config)
+    full = exact_gradient(trainer, GRAPH, config)
+    squares = [float(full(trainer.model).vector.square().sum())]
+    epoch = 1
+    while len(squares) < 6:
+        for batch in trainer.loader.epoch(epoch):
+            trainer.model.train()
+            trainer.step(batch)
+            squares.append(float(full(trainer.model).vector.square().sum()))
+        epoch += 1
+    assert found["squared"] == pytest.approx(squares[:6], rel=1e-12)
+    assert found["mean"] == pytest.approx(np.mean(squares[:6]))
+    assert found["at_tau"] == pytest.approx(squares[found["tau"] - 1], rel=1e-12)
+    assert found["lr"] == 2.0 / math.sqrt(6)
+
+
+def test_a_run_that_diverges_is_told_and_left_out() -> None:
+    found = measure_rate((GRAPH, CONFIG), run(60, eta=1e200))
+    assert found["mean"] is None
+    assert "diverged" in found["diverged"]
+    told = diagnose_rate(GRAPH, CONFIG, optimizers=["sgd"], steps=(20, 40, 60), etas={"sgd": 1e200}, seeds=1)
+    assert "choose a smaller eta" in told.verdict
+    told.to_json()
+
+
+def test_the_whole_diagnosis_is_a_function_of_its_seeds() -> None:
+    options = {"optimizers": ("sgd", "adagrad"), "steps": (4, 8, 16, 32), "seeds": 2, "points": 4}
+    one, two = (diagnose_rate(GRAPH, CONFIG, **options) for _ in range(2))  # type: ignore[arg-type]
+    assert one == two
+    assert one.kind == "rate"
+    sgd, adagrad = one.data["courses"]
+    assert (sgd["theorem"], adagrad["theorem"]) == (3, 4)
+    assert sgd["two_terms"] is None
+    assert min(adagrad["two_terms"][:2]) >= 0
+    assert sgd["slope"]["low"] <= sgd["slope"]["value"] <= sgd["slope"]["high"]
+    assert len(one.data["runs"]) == 16
+    assert {figure.key for figure in one.figures} == {"rate", "adagrad"}
+    assert one.figures[0].lines[-1].reference
+    one.to_json()
+
+
+@pytest.mark.slow
+def test_processes_change_nothing() -> None:
+    jobs = [run(5, seed=s) for s in range(2)]
+    told: list[float] = []
+    here = measure_all(measure_rate, (GRAPH, CONFIG), jobs)
+    there = measure_all(measure_rate, (GRAPH, CONFIG), jobs, workers=2, tell=lambda what, share: told.append(share))
+    assert here == there
+    assert told == [0.0, 0.5, 1.0]
+
+
+def test_the_etas_keep_the_shortest_runs_learning_rate() -> None:
+    assert default_etas(64) == ETAS
+    assert default_etas(256)["sgd"] / math.sqrt(256) == pytest.approx(0.8)
+    assert default_etas(100)["amsgrad"] / math.sqrt(100) == pytest.approx(0.05)
+
+
+def course(value: float, half: float, tail: float) -> Course:
+    T, ones = [4, 16, 64, 256], np.ones((2, 4))
+    y = np.array([[float(t) ** value for t in T]] * 2)
+    return Course(
+        name="sgd", theorem=3, eta=1.0, lengths=T, diverged=[], squared=y, at_tau=y, first=2 * ones, last=ones,
+        slope=Estimate(value=value, low=value - half, high=value + half), tail=Estimate(value=tail, low=tail, high=tail),
+        means=[Estimate(value=v, low=v, high=v) for v in y[0]], local=[value] * 3, two_terms=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "agrees"), [(-0.5, 0.1, True), (-0.45, 0.1, True), (-0.9, 0.1, True), (-0.3, 0.1, False)]
+)
+def test_minus_a_half_or_steeper_agrees(value: float, half: float, agrees: bool) -> None:
+    c = course(value, half, -0.2)
+    assert c.agrees is agrees
+    words = verdict([c])
+    assert ("disagrees" in words) is not agrees
+    assert ("lowered F by 50 %" in words) is not agrees
+
+
+def test_what_no_theorem_covers_is_not_judged() -> None:
+    assert "No theorem" in verdict([dataclasses.replace(course(-0.1, 0.01, -0.1), name="adam", theorem=None)])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"optimizers": ("adm",)}, r"unknown optimizer 'adm'"),
+        ({"steps": (4, 8)}, "at least three lengths of runs in increasing order"),
+        ({"steps": (4, 8, 8)}, "in increasing order"),
+        ({"steps": (1, 4, 8)}, "steps must be a whole number of at least 2"),
+        ({"etas": {"sgd": -1.0}}, "eta of sgd must be a number above 0"),
+        ({"points": 0}, "points must be a whole number of at least 1"),
+    ],
+)
+def test_refused(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(CvgnnError, match=sentence):
+        diagnose_rate(GRAPH, CONFIG, **options)  # type: ignore[arg-type]

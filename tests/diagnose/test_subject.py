@@ -1,0 +1,107 @@
+"""A training that is looked at goes on as if it were not, and a run's checkpoint is taken up where it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cvgnn.config import GraphSource, TrainConfig, make_config
+from cvgnn.datasets import load
+from cvgnn.diagnose.measure import first_batch
+from cvgnn.diagnose.subject import fresh_trainer, in_float64, stops, trainer_of_run
+from cvgnn.errors import CvgnnError
+from cvgnn.estimator import ControlVariate
+from cvgnn.experiments.folder import RunFolder
+from cvgnn.experiments.run import build_trainer
+from cvgnn.experiments.session import train_in
+from cvgnn.training import Trainer
+from tests.build import graph_from_dense, random_adjacency
+
+GRAPH = graph_from_dense(random_adjacency(24, mean_degree=4, weighted=False, seed=3))  # 12 training nodes
+CONFIG = make_config(hidden=4, batch_size=5, epochs=4, schedule="cosine", output="last")  # 3 steps an epoch
+
+
+def weights(trainer: Trainer) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in trainer.model.parameters()]
+
+
+@pytest.mark.parametrize("steps", [(7,), (0, 3, 7), (1, 2, 3, 4, 5, 6, 7)])
+def test_stops_do_not_change_the_training(steps: tuple[int, ...]) -> None:
+    plain = build_trainer(GRAPH, CONFIG)
+    for epoch in (1, 2, 3):
+        if epoch < 3:
+            plain.train_epoch(epoch)
+    first = next(iter(plain.loader.epoch(3)))
+    for group in plain.optimizer.param_groups:
+        assert plain.schedule is not None
+        group["lr"] = CONFIG.lr * plain.schedule(3)
+    plain.step(first)
+
+    watched = fresh_trainer(GRAPH, CONFIG)
+    assert list(stops(watched, steps)) == list(steps)
+    assert watched.iterations == 7
+    assert all(torch.equal(a, b) for a, b in zip(weights(plain), weights(watched), strict=True))
+    assert list(stops(watched, [2, 1])) == [1, 2]  # from here, in the order of time
+    assert watched.iterations == 9
+
+
+def test_wrong_steps() -> None:
+    with pytest.raises(CvgnnError, match="steps is empty"):
+        list(stops(fresh_trainer(GRAPH, CONFIG), []))
+    with pytest.raises(CvgnnError, match="steps must be a whole number of at least 0, not -1"):
+        list(stops(fresh_trainer(GRAPH, CONFIG), [-1]))
+
+
+def test_batches_for_measuring_are_no_batches_of_training() -> None:
+    loader = fresh_trainer(GRAPH, CONFIG).loader
+    trained = [ids.tolist() for epoch in range(1, 30) for ids in loader.epoch_ids(epoch)]
+    drawn = [first_batch(loader, b).tolist() for b in range(20)]
+    assert all(len(ids) == 5 and ids not in trained for ids in drawn)
+
+
+def run_in(folder: Path, **options: object) -> tuple[TrainConfig, Path]:
+    config = make_config(**{"hidden": 4, "batch_size": 30, "epochs": 2, "seed": 3, **options})
+    with RunFolder(folder).opened():
+        train_in(RunFolder(folder), load("citeseer"), GraphSource(), config, say=lambda sentence: None)
+    return config, folder
+
+
+@pytest.mark.parametrize(("optimizer", "history_dtype"), [("adam", "float32"), ("amsgrad", "bfloat16")])
+def test_a_runs_checkpoint_in_float64(tmp_path: Path, optimizer: str, history_dtype: str) -> None:
+    config, folder = run_in(tmp_path / "a", optimizer=optimizer, history_dtype=history_dtype, dropout=0.0)
+    trainer = trainer_of_run(folder, load("citeseer"))
+    plain = build_trainer(load("citeseer"), config)
+    for epoch in (1, 2):
+        plain.train_epoch(epoch)
+    assert trainer.iterations == plain.iterations == 8
+    for a, b in zip(weights(trainer), weights(plain), strict=True):
+        assert a.dtype == torch.float64
+        assert torch.equal(a, b.double())
+    for est in (trainer.estimator, plain.estimator):
+        assert isinstance(est, ControlVariate)
+    for name, tensor in trainer.estimator.state_dict().items():
+        assert torch.equal(tensor, plain.estimator.state_dict()[name].to(tensor.dtype)), name
+    plain.train_epoch(3)
+    assert list(stops(trainer, [4])) == [4]
+    for a, b in zip(weights(trainer), weights(plain), strict=True):
+        torch.testing.assert_close(a, b.double(), rtol=1e-3, atol=1e-5)
+
+
+def test_folders_that_do_not_fit(tmp_path: Path) -> None:
+    _, folder = run_in(tmp_path / "a")
+    with pytest.raises(CvgnnError, match="does not fit the graph"):
+        trainer_of_run(folder, GRAPH)
+    with pytest.raises(CvgnnError, match=r"config\.json is missing"):
+        trainer_of_run(tmp_path / "nothing", GRAPH)
+    for checkpoint in (folder / "checkpoints").iterdir():
+        checkpoint.rename(tmp_path / checkpoint.name)
+    with pytest.raises(CvgnnError, match="holds no checkpoint; train with cvgnn train --out"):
+        trainer_of_run(folder, load("citeseer"))
+
+
+def test_float64_once_is_enough() -> None:
+    graph = in_float64(load("citeseer"))
+    assert in_float64(graph) is graph
+    assert in_float64(GRAPH) is GRAPH

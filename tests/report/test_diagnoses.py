@@ -1,0 +1,121 @@
+"""Diagnoses in a report: found, shown beside runs or alone, hostile ones only as text, damaged ones left out."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cvgnn.cli.main import main
+from cvgnn.diagnose.record import Figure, Line, Table
+from cvgnn.errors import CvgnnError
+from cvgnn.report import build, collect
+from cvgnn.report.figures import write_figures
+from tests.report.folders import write_diagnosis, write_run
+
+Captured = pytest.CaptureFixture[str]
+HOSTILE = "</script><script>alert(1)</script><b onclick='x'>&\"$x_1$"
+
+
+def page_of(folder: Path, *words: str) -> str:
+    assert main(["report", str(folder), "--out", str(folder / "report.html"), *words]) == 0
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_diagnoses_alone(tmp_path: Path, capsys: Captured) -> None:
+    write_diagnosis(tmp_path / "a" / "estimator")
+    write_diagnosis(tmp_path / "a" / "rate", kind="rate", figures=())
+    page = page_of(tmp_path)
+    assert capsys.readouterr().out.startswith("2 diagnoses of training on citeseer.")
+    assert "<title>Diagnosis of training with cvgnn</title>" in page
+    assert '<section id="estimator-citeseer"><h2>Bias and variance of the gradient: citeseer</h2>' in page
+    assert '<section id="rate-citeseer"><h2>Rate of convergence: citeseer</h2>' in page
+    assert '<p class="verdict">It is so.</p>' in page
+    assert "<code>cvgnn diagnose estimator</code>" in page
+    assert "processor Test CPU" in page
+    assert "config.lr" in page
+    assert 'id="origin"' not in page
+    report = build(collect([tmp_path]))
+    variance, ages = report.diagnoses[0].figures
+    assert (variance.key, ages.key) == ("estimator-citeseer-variance", "estimator-citeseer-ages")
+    panel = variance.views[0].rows[0].panels[0]
+    assert (panel.kind, panel.title, panel.log_x, panel.log_y) == ("plain", "variance of G", True, True)
+    assert [(curve.label, curve.color, curve.reference) for curve in panel.curves] == [
+        ("cv 2", 0, False), ("ns 2", 1, False), ("1/t", 2, True),
+    ]  # fmt: skip
+    assert panel.curves[1].low == panel.curves[1].mean
+
+
+def test_beside_runs_and_inside_a_runs_folder(tmp_path: Path, capsys: Captured) -> None:
+    run = write_run(tmp_path / "run")
+    write_diagnosis(run / "diagnosis")
+    write_diagnosis(tmp_path / "other")
+    page = page_of(tmp_path)
+    assert "And 2 diagnoses." in capsys.readouterr().out
+    assert "<title>Training runs of cvgnn</title>" in page
+    assert f"Bias and variance of the gradient: citeseer ({run / 'diagnosis'})" in page  # two of a kind are told apart
+    assert 'id="estimator-citeseer-2"' in page
+    assert page.index('id="accuracy"') < page.index('id="estimator-citeseer"') < page.index('id="origin"')
+
+
+def test_damaged_ones_are_left_out(tmp_path: Path, capsys: Captured) -> None:
+    write_diagnosis(tmp_path / "good")
+    bad = write_diagnosis(tmp_path / "bad") / "diagnosis.json"
+    bad.write_text(bad.read_text(encoding="utf-8").replace('"estimator"', '"guess"'), encoding="utf-8")
+    page = page_of(tmp_path)
+    assert "Left out: " in page
+    assert "does not hold a diagnosis: its kind is 'guess'" in capsys.readouterr().err
+    with pytest.raises(CvgnnError, match=r"none of the 1 diagnoses in .* can be read; the first: .*guess"):
+        collect([tmp_path / "bad"])
+
+
+class Tags(HTMLParser):
+    """The elements of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_hostile_texts_are_only_text(tmp_path: Path) -> None:
+    line = Line(name=HOSTILE, x=(1, 2), y=(1, 2))
+    figure = Figure(key="a", title=HOSTILE, caption=HOSTILE, x_label=HOSTILE, y_label=HOSTILE, lines=(line,))
+    table = Table(caption=HOSTILE, header=(HOSTILE,), rows=((HOSTILE,), ("\x1b[31m",)))
+    write_diagnosis(
+        tmp_path / "d", dataset=HOSTILE, verdict=HOSTILE, tables=(table,), figures=(figure,),
+        settings={HOSTILE: HOSTILE}, origin={HOSTILE: HOSTILE, "command": HOSTILE, "machine": {HOSTILE: HOSTILE}},
+    )  # fmt: skip
+    page = page_of(tmp_path, "--figures", str(tmp_path / "figures"))
+    tags = Tags(page).found
+    assert [tag for tag, _ in tags].count("script") == 2
+    assert not any("onclick" in attributes or tag == "b" for tag, attributes in tags)
+    assert "alert(1)</script>" not in page
+    assert [path.suffix for path in sorted((tmp_path / "figures").iterdir())] == [".pdf", ".png"]
+
+
+def test_figures_as_files(tmp_path: Path) -> None:
+    write_diagnosis(tmp_path / "d")
+    write_diagnosis(tmp_path / "e", dataset="synthetic 20k!")
+    files = write_figures(build(collect([tmp_path])), tmp_path / "figures")
+    assert [file.name for file in files if file.suffix == ".png"] == [
+        "estimator-citeseer-variance.png", "estimator-citeseer-ages.png",
+        "estimator-synthetic-20k-variance.png", "estimator-synthetic-20k-ages.png",
+    ]  # fmt: skip
+    assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_many_points_are_thinned(tmp_path: Path) -> None:
+    n = 5000
+    line = Line(name="a", x=list(range(n)), y=[i % 7 for i in range(n)])
+    figure = Figure(key="a", title="", caption="", x_label="", y_label="", lines=(line, Line(name="b", x=(), y=())))
+    write_diagnosis(tmp_path, figures=(figure,))
+    (shown,) = build(collect([tmp_path])).diagnoses[0].figures
+    (curve,) = shown.views[0].rows[0].panels[0].curves
+    assert len(curve.x) <= 402
+    json.dumps(curve.x)
