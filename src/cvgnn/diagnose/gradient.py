@@ -1,7 +1,7 @@
 """Gradients as flat vectors: the exact one of `F` over all training nodes, and the stochastic one of a batch.
 
 Legend: `F(W) = 1/|V_L| sum_{v in V_L} f(y_v, Z^(K)[v]) [+ weight_decay/2 ||W||^2]` with full neighborhoods and without
-dropout (eq. 2); `G` its estimate from a batch. Measuring changes nothing: neither weights nor `.grad`s nor histories.
+dropout (eq. 3); `G` its estimate from a batch. Measuring changes nothing: neither weights nor `.grad`s nor histories.
 """
 
 from __future__ import annotations
