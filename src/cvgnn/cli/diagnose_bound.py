@@ -22,7 +22,7 @@ class BoundCommand(DiagnoseCommand):
     Every step is looked at: exact and stochastic gradient, both moments, and Lemma 1's identity; at some iterates the
     curvature (power iteration on Hessian-vector products) and the bias. The optimizers are in the paper's form, batches
     are drawn with replacement, without dropout. With the usual --nu-min of 1e-8 the bounds of the adaptive optimizers
-    are astronomical; --nu-min 0.01 shows what Assumption 2 would have to be. If neither --run nor --batch-size is
+    are astronomical; a larger --nu-min brings them down. If neither --run nor --batch-size is
     given, a batch has a tenth of the training nodes, at most 256. --optimizer, --lr and --epochs have no use here.
     """
 

@@ -90,8 +90,8 @@ def _logs(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Array]:
 def interval(values: npt.ArrayLike, level: float = LEVEL) -> tuple[float, float]:
     """The ends of the middle share `level` of resampled values; NaNs among them do not count.
 
-    >>> interval(range(101), level=0.9)
-    (5.0, 95.0)
+    >>> interval(range(101), level=0.5)
+    (25.0, 75.0)
     """
     kept = np.asarray(values, dtype=np.float64)
     kept = kept[np.isfinite(kept)]
