@@ -18,6 +18,7 @@ from cvgnn.report.heat import Heat, HeatMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Drawing
 
 _NAMES = {"validation": "", "test": "-by-test"}
@@ -117,8 +118,10 @@ def _draw(ax: Axes, panel: Panel, x_label: str, title: str) -> None:
         ax.plot(curve.x, mean, marker="o" if few else None, markersize=3, **style)
     if panel.log_x:
         ax.set_xscale("log")
+        _few_labels(ax.xaxis)
     if panel.log_y:
         ax.set_yscale("log")
+        _few_labels(ax.yaxis)
     if panel.floor is not None:
         top = factor * max(value for curve in panel.curves for value in curve.high)
         room = 0.05 * (top - factor * panel.floor)
@@ -132,6 +135,18 @@ def _draw(ax: Axes, panel: Panel, x_label: str, title: str) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     if not panel.curves:
         ax.text(0.5, 0.5, "not measured", ha="center", va="center", transform=ax.transAxes, fontsize=_SMALL)
+
+
+def _few_labels(axis: Axis) -> None:
+    """Label a logarithmic axis at decades; over less than two of them at 1, 2 and 5. matplotlib would label more than
+    fit beside one another."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_minor_formatter(NullFormatter())
+    if high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
 
 
 def _heat(heat: Heat) -> Drawing:
