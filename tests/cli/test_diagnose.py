@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,8 +88,14 @@ def test_a_runs_folder(graph: str, tmp_path: Path, capsys: Captured) -> None:
     assert f"After step {steps}, " in out
     assert "cv 3 (paper)" in out
     assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "a").rglob("*")) == before  # only read
-    assert run("history", "--run", a, "--hidden", "8") == 2
-    assert "--hidden was 4 in the run in" in capsys.readouterr().err
+    assert run("history", a) == 0  # the folder alone
+    assert f"After step {steps}, the history" in capsys.readouterr().out
+    for name in ("--hidden", "--batch-size", "--num-neighbors", "--weight-decay", "--seed"):
+        assert run("history", "--run", a, name, "7") == 2
+        assert f"{name} was " in capsys.readouterr().err
+    for name in ("--epochs", "--weight-decay"):
+        assert run("estimator", "--run", a, name, "7") == 2
+        assert f"{name} was " in capsys.readouterr().err
 
 
 def test_a_run_without_histories(graph: str, tmp_path: Path, capsys: Captured) -> None:
@@ -111,6 +118,11 @@ def test_a_run_without_histories(graph: str, tmp_path: Path, capsys: Captured) -
         (["estimator", "--steps", "x"], "steps must be a whole number of at least 0, not 'x'"),
         (["estimator", "--draws", "1"], "draws must be a whole number of at least 2"),
         (["estimator", "--test-draws", "1"], "test_draws must be a whole number of at least 10"),
+        (["estimator", "--resamples", "2"], "--resamples must be a whole number of at least 3"),
+        (["estimator", "--fan-outs", "0"], "--fan-outs must be whole numbers of at least 1"),
+        (["bias-vs-lr", "--stepper", "foo"], "unknown stepper 'foo'; known: sgd"),
+        (["history", "nowhere"], "no run folder at nowhere"),
+        (["history", "--out", "/proc/nowhere"], "cannot write to /proc/nowhere: "),
         (["history", "--run", "nowhere"], "no run folder at nowhere; give a folder that cvgnn train --out has written"),
         (["history", "--run="], "--run needs the folder of a run"),
         (["history", "--estimator", "ns"], "keeps no histories; train with --estimator cv"),
@@ -130,7 +142,9 @@ def test_other_things_are_not_overwritten(tmp_path: Path, capsys: Captured) -> N
     (tmp_path / "both" / "thesis.tex").write_text("x")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "diagnosis.json").write_text("[" * 100_000)
-    for name in ("rate", "full", "both", "bad"):
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "diagnosis.json")
+    for name in ("rate", "full", "both", "bad", "pipe"):
         assert run("estimator", *QUICK, "--out", tmp_path / name) == 2
         assert (
             f"{name} holds something else than a diagnosis of kind estimator; choose another" in capsys.readouterr().err

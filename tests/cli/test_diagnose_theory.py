@@ -47,6 +47,15 @@ def test_the_options_of_a_run_are_taken(tmp_path: Path, capsys: pytest.CaptureFi
     assert config["batches"] == "replacement"
 
 
+def test_what_has_no_use_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--dropout", "0.5", "--clip_norm=1", "--lr", "3", "--beta2", "0.9", "--beta1", "0.5", "--hidden", "4"]
+    rate = ["--optimizers", "heavy-ball", "--steps", "2", "3", "4", "--seeds", "1", "--workers", "1"]
+    assert main(["diagnose", "rate", *words, *rate, "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == (
+        "cvgnn: left out, because it has no use in this measurement: --lr, --beta2, --dropout, --clip-norm\n"
+    )
+
+
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_help_teaches(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:

@@ -87,6 +87,19 @@ def test_errors_become_a_sentence_and_a_code(
     assert capsys.readouterr() == ("", sentence)
 
 
+def test_an_interrupt_below_other_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As compiled code raises it: a SystemError, by way of an error in between."""
+
+    def dispatch(words: list[str]) -> int:
+        error, between = SystemError("returned a result with an exception set"), RuntimeError("in between")
+        error.__cause__, between.__context__ = between, KeyboardInterrupt()
+        raise error
+
+    monkeypatch.setattr(main_module, "_dispatch", dispatch)
+    assert main(["train"]) == 130
+    assert capsys.readouterr().err == "cvgnn: interrupted\n"
+
+
 def test_our_own_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def dispatch(words: list[str]) -> int:
         raise ValueError("a bug")

@@ -212,7 +212,18 @@ def test_the_released_scheme_is_biased_at_any_learning_rate() -> None:
     config = small(scheme="released")
     found = diagnose_bias(graph, config, lrs=(1e-5, 1e-4), seeds=2, draws=60, steps=4, burn_in=1)
     assert found.data["parts"][2]["slope_linear"]["value"] == pytest.approx(0.0, abs=0.05)
-    assert "disagrees with Lemma 6" in found.verdict
+    assert "Lemma 6 does not cover the scheme released, which is biased whatever the learning rate" in found.verdict
+    assert "disagrees" not in found.verdict
+    assert [row[1] for row in found.tables[0].rows] == ["0", "0", "0"]
+    assert [line.name for line in found.figures[0].lines if line.reference] == ["slope 0"]
+
+
+def test_gradients_that_are_zero() -> None:
+    graph = graph_from_dense(PATH)
+    graph = dataclasses.replace(graph, y=graph.y.clamp(max=0), num_classes=1)
+    found = diagnose_bias(graph, small(weight_decay=0.0), lrs=(1e-3, 1e-2), seeds=2, draws=4, steps=2, burn_in=1)
+    assert "not told from noise" in found.verdict
+    found.to_json()
 
 
 def test_options_of_another_optimizer_are_left_out() -> None:
@@ -220,7 +231,10 @@ def test_options_of_another_optimizer_are_left_out() -> None:
     assert with_optimizer(adam, "adam", 0.1).beta2 == 0.9
     sgd = with_optimizer(adam, "sgd", 0.1)
     assert (sgd.form, sgd.beta1, sgd.beta2, sgd.nu_min, sgd.lr) == ("paper", None, None, None, 0.1)
-    assert with_optimizer(adam, "adagrad", 0.1).nu_min == 1e-3
+    adagrad = with_optimizer(adam, "adagrad", 0.1)
+    assert (adagrad.beta1, adagrad.beta2, adagrad.nu_min) == (0.5, None, 1e-3)
+    amsgrad = with_optimizer(dataclasses.replace(adam, form="torch"), "amsgrad", 0.1)
+    assert (amsgrad.form, amsgrad.beta1, amsgrad.beta2) == ("paper", 0.5, 0.9)
 
 
 @pytest.mark.parametrize("feature_norm", ["none", "row"])

@@ -11,6 +11,7 @@ import torch
 
 from cvgnn.config import make_config
 from cvgnn.diagnose.bound import BoundRun, Moments, measure_bound
+from cvgnn.diagnose.bound_views import verdict
 from cvgnn.diagnose.bound_vs_theory import diagnose_bound
 from cvgnn.diagnose.constants import Constants, theorem
 from cvgnn.diagnose.gradient import flat_weights
@@ -117,3 +118,43 @@ def test_the_whole_diagnosis() -> None:
 def test_refused(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(CvgnnError, match=sentence):
         diagnose_bound(GRAPH, CONFIG, **options)  # type: ignore[arg-type]
+
+
+def test_one_layer_is_refused() -> None:
+    with pytest.raises(CvgnnError, match="a network of one layer samples nothing"):
+        diagnose_bound(GRAPH, dataclasses.replace(CONFIG, layers=1))
+
+
+def result(name: str, left: float, right: float, rate_left: float, rate_right: float | None) -> dict[str, object]:
+    sides = {"theorem1_left": left, "theorem1_right": right, "rate_left": rate_left, "rate_right": rate_right}
+    return {"optimizer": name, "lemma1": 0.0, "older": 0.0, **sides}
+
+
+def test_three_outcomes() -> None:
+    words = verdict(
+        [
+            result("sgd", 1.0, 2.0, 1.0, 5.0),
+            result("adam", 3.0, 2.0, 1.0, None),
+            result("amsgrad", 1.0, math.nan, 1.0, math.nan),
+            result("adagrad", 1.0, 2.0, 1.0, 0.5),
+            result("heavy-ball", 0.0, 2.0, 0.0, 1.0),
+        ]
+    )
+    assert "Theorem 1's inequality is broken for adam:" in words
+    assert "Theorem 1's inequality is not judged for amsgrad: its sides are not finite." in words
+    assert "holds in every case" not in words
+    assert "exceed what is measured by factors of: sgd 5." in words
+    assert "The bound on E||grad F(W_tau)||^2 is broken for adagrad:" in words
+    assert "The bound on E||grad F(W_tau)||^2 is not judged for amsgrad" in words
+
+
+def test_gradients_that_are_zero() -> None:
+    graph, config = dataclasses.replace(GRAPH, y=GRAPH.y.clamp(max=0), num_classes=1), dataclasses.replace(CONFIG, weight_decay=0.0)  # fmt: skip
+    found = diagnose_bound(graph, config, optimizers=["sgd", "amsgrad"], steps=3, seeds=1, points=1, draws=2)
+    assert found.data["results"][0]["constants"]["C"] == 0.0
+    found.to_json()
+
+
+def test_constants_too_large_for_a_float() -> None:
+    c = Constants(rho=1.0, nu_min=1e-200, H_F=1.0, H_inf=1e200, H_1=1.0, beta1=0.9, C=1.0, d=2)
+    assert c.C_1 == c.C_3 == c.theorem4(eta=1.0, T=4, gap=1.0) == math.inf

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
 from cvgnn.config import make_config
 from cvgnn.datasets import load
 from cvgnn.diagnose import Diagnosis, diagnose_estimator
+from cvgnn.diagnose.estimator_tables import verdict
+from cvgnn.diagnose.measure import Measured, Moment
+from cvgnn.diagnose.statistics import Batches, moments
+from cvgnn.diagnose.variants import Variant
 from cvgnn.errors import CvgnnError
 from cvgnn.graph import Graph
 from tests.build import graph_from_dense, random_adjacency
@@ -93,6 +98,19 @@ def test_a_batch_of_everybody() -> None:
     found = diagnose_estimator(TINY, config, estimators=["ns"], steps=(2,), batches=3, draws=3, test_draws=10)
     assert "is due to neighbors; the batch is always the same." in found.verdict
     assert found.figures == []
+
+
+def test_what_the_verdict_says_of_the_batch() -> None:
+    options = {"estimators": ["exact"], "steps": (2,), "draws": 3, "test_draws": 10}
+    drawn = diagnose_estimator(TINY, SMALL, batches=3, **options)  # type: ignore[arg-type]
+    assert drawn.verdict == "The exact estimator draws no neighbors, so all error is the batch's."
+    fixed = diagnose_estimator(TINY, SMALL, batch="fixed", **options)  # type: ignore[arg-type]
+    assert "the batch is always the same: there is no error." in fixed.verdict
+    zero = np.zeros(1)
+    units = Batches([moments(np.array([[1.0], [-1.0]]), zero, zero)] * 3)  # the batches' means are all alike
+    variant = Variant(estimator="ns", scheme="paper", fan_out=(2,))
+    m = Measured(variant=variant, gradient={"all": units}, gradient_norm2={}, cosines={}, outputs={}, output_norm2={})
+    assert verdict([Moment(1, [m])], {}, same_batch=False).endswith("; the batch's part is not told from 0.")
 
 
 def test_the_same_numbers_again() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cvgnn.config import make_config
 from cvgnn.diagnose.rate import ETAS, RateRun, exact_gradient, iterates, measure_rate
-from cvgnn.diagnose.rate_views import Course, verdict
+from cvgnn.diagnose.rate_views import Course, runs_table, verdict
 from cvgnn.diagnose.rate_vs_steps import default_etas, diagnose_rate
 from cvgnn.diagnose.slopes import Estimate
 from cvgnn.diagnose.subject import fresh_trainer
@@ -119,6 +119,35 @@ def test_minus_a_half_or_steeper_agrees(value: float, half: float, agrees: bool)
     assert ("lowered F by 50 %" in words) is not agrees
 
 
+def test_one_seed_is_not_judged() -> None:
+    found = diagnose_rate(GRAPH, CONFIG, optimizers=["sgd", "sgd"], steps=(2, 3, 5), seeds=1)
+    assert "one seed: no interval, not judged" in found.verdict
+    assert "disagrees" not in found.verdict
+    assert [row[-1] for row in found.tables[0].rows] == ["-"]
+    assert len(found.data["runs"]) == 3  # an optimizer named twice is measured once
+
+
+def test_an_iterate_that_two_pieces_share_counts_twice() -> None:
+    seed = next(s for s in range(50) if len(set(iterates(7, 5, s))) < 5)
+    found = measure_rate((GRAPH, CONFIG), run(7, points=5, seed=seed))
+    every = measure_rate((GRAPH, CONFIG), run(7, points=7, seed=seed))["squared"]
+    assert found["squared"] == [every[t - 1] for t in found["iterates"]]
+    assert found["mean"] == pytest.approx(np.mean(found["squared"]))
+
+
+def test_gradients_that_are_zero() -> None:
+    """A graph of one class, without weight decay: nothing to learn, nothing to divide by."""
+    graph, config = dataclasses.replace(GRAPH, y=GRAPH.y.clamp(max=0), num_classes=1), dataclasses.replace(CONFIG, weight_decay=0.0)  # fmt: skip
+    found = diagnose_rate(graph, config, optimizers=["sgd", "adagrad"], steps=(2, 3, 5), seeds=2)
+    assert "too few gradients above 0: no interval, not judged" in found.verdict
+    found.to_json()
+
+
+def test_huge_numbers_are_short() -> None:
+    c = dataclasses.replace(course(-0.9, 0.1, -0.2), first=np.full((2, 4), 1e99))
+    assert runs_table([c]).rows[0][-2:] == ["1.00e+99", "1.000"]
+
+
 def test_what_no_theorem_covers_is_not_judged() -> None:
     assert "No theorem" in verdict([dataclasses.replace(course(-0.1, 0.01, -0.1), name="adam", theorem=None)])
 
@@ -127,6 +156,7 @@ def test_what_no_theorem_covers_is_not_judged() -> None:
     ("options", "sentence"),
     [
         ({"optimizers": ("adm",)}, r"unknown optimizer 'adm'"),
+        ({"optimizers": ()}, "name at least one optimizer: sgd"),
         ({"steps": (4, 8)}, "at least three lengths of runs in increasing order"),
         ({"steps": (4, 8, 8)}, "in increasing order"),
         ({"steps": (1, 4, 8)}, "steps must be a whole number of at least 2"),

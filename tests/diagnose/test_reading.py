@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cvgnn.diagnose.reading import read_diagnosis
+from cvgnn.diagnose.record import Diagnosis, Figure, Line
 from cvgnn.errors import CvgnnError
 from tests.report.folders import write_diagnosis
 
@@ -89,3 +92,19 @@ def test_what_is_no_json(tmp_path: Path, text: str) -> None:
     (tmp_path / "diagnosis.json").write_text(text, encoding="utf-8")
     with pytest.raises(CvgnnError, match=r"diagnosis\.json is not .*; the file is damaged"):
         read_diagnosis(tmp_path / "diagnosis.json")
+
+
+def test_what_is_no_number_is_written_as_null_and_not_drawn(tmp_path: Path) -> None:
+    lines = [
+        Line(name="a", x=[1.0, 2.0, 3.0, 4.0], y=[1.0, math.inf, 1e101, math.nan]),
+        Line(name="b", x=[1.0, 2.0], y=[1.0, 2.0], low=[math.nan, 1.0], high=[math.nan, 3.0]),
+        Line(name="c", x=[1.0], y=[1.0], low=[math.nan], high=[math.nan]),
+    ]
+    figure = Figure(key="f", title="", caption="", x_label="", y_label="", lines=lines)
+    data = {"all": [math.nan, {"x": (-math.inf, np.float64("nan"), 1e300, 3)}]}
+    written = Diagnosis(kind="bound", dataset="d", settings={}, verdict="", tables=[], figures=[figure], data=data)
+    found = read_diagnosis(written.write(tmp_path))
+    assert found.data == {"all": [None, {"x": [None, None, 1e300, 3]}]}
+    assert [(line.x, line.y, line.low) for line in found.figures[0].lines] == [
+        ([1.0], [1.0], []), ([2.0], [2.0], [1.0]), ([1.0], [1.0], []),
+    ]  # fmt: skip

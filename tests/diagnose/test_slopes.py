@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from cvgnn.diagnose import slopes
 from cvgnn.diagnose.slopes import (
     Estimate,
     bootstrap,
@@ -15,6 +16,7 @@ from cvgnn.diagnose.slopes import (
     log_curvature,
     log_slope,
     nonnegative_fit,
+    resampled,
     slope_estimate,
     squared_norm,
 )
@@ -49,15 +51,30 @@ def test_a_draw_that_was_resampled_twice_is_no_pair_with_itself() -> None:
     assert math.isnan(squared_norm(gram, np.array([[3.0, 0.0, 0.0]]))[0])
 
 
-def test_the_bootstrap_is_a_function_of_its_generator_and_covers() -> None:
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_intervals_of_few_seeds_hold_the_truth(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In some 95 % of all cases; the middle of the resamples alone does in 74 % with 3 seeds and in 81 % with 5."""
+    monkeypatch.setattr(slopes, "RESAMPLES", 200)
+
     def once(seed: int) -> Estimate:
         rng = np.random.default_rng(seed)
-        x = [1.0, 4.0, 16.0]
-        y = np.array(x) ** -0.5 * rng.lognormal(0.0, 0.2, size=(12, 3))
-        return slope_estimate(x, y, np.random.default_rng(1))
+        x = [1.0, 2.0, 4.0, 8.0, 16.0]
+        y = np.array(x) ** -0.5 * rng.lognormal(0.0, 0.2, size=(seeds, 5))
+        return slope_estimate(x, y, np.random.default_rng(seed + 1000))
 
     assert once(3) == once(3)
-    assert sum(once(seed).holds(-0.5) for seed in range(5)) >= 4
+    share = sum(once(seed).holds(-0.5) for seed in range(200)) / 200
+    assert 0.90 <= share <= 0.99
+
+
+def test_a_positive_number_has_a_positive_interval() -> None:
+    values = np.random.default_rng(0).lognormal(0.0, 1.0, size=1000)
+    found = resampled(1.0, values, size=3, positive=True)
+    assert 0 < found.low < interval(values)[0] < 1 < interval(values)[1] < found.high
+    assert resampled(1.0, values, size=3).low < 0
+
+
+def test_the_bootstrap_of_one_item_has_no_interval() -> None:
     alone = bootstrap(lambda chosen: float(chosen.size), 1, np.random.default_rng(0))
     assert alone.value == 1.0
     assert alone.to_dict() == {"value": 1.0, "low": None, "high": None}

@@ -11,7 +11,7 @@ import torch
 from cvgnn.datasets import load
 from cvgnn.diagnose.statistics import Array
 from cvgnn.diagnose.subject import in_float64
-from cvgnn.diagnose.ztest import Projections, aggregation_test, z_test
+from cvgnn.diagnose.ztest import Aggregation, Projections, ZTest, aggregation_test, corrected, z_test
 from cvgnn.graph import Propagation
 from cvgnn.reference import P_hat_row, dense_P, neighbor_lists
 from tests.tiny import TRIANGLE_WITH_TAIL, WEIGHTED, all_draws
@@ -76,3 +76,12 @@ def test_all_neighbors_leave_nothing_to_test(citeseer: tuple[Propagation, Projec
     found = aggregation_test(propagation, projections, scheme="paper", fan_out=-1, draws=10, seed=0)
     assert found.smallest is None
     assert found.unbiased
+
+
+def test_all_tests_of_a_command_are_corrected_together() -> None:
+    def one(*p_values: float | None) -> Aggregation:
+        return Aggregation(["a"] * len(p_values), [ZTest(0.0, 1.0, 0.0, p) for p in p_values], list(p_values))
+
+    found = corrected({("paper", 1, 2): one(0.003, None), ("released", 1, 2): one(0.5, 0.001), ("paper", 1, 5): one(1)})
+    assert [each.adjusted for each in found.values()] == [[0.009000000000000001, None], [1.0, 0.004], [1.0]]
+    assert [each.unbiased for each in found.values()] == [False, False, True]

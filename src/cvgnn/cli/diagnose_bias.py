@@ -6,13 +6,14 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args, get_type_hints
 
 import tyro
 
-from cvgnn.cli.diagnose_theory import processes, theory_config, with_batch_size
+from cvgnn.cli.diagnose_theory import processes, say_left_out, theory_config, with_batch_size
 from cvgnn.cli.diagnosing import DiagnoseCommand, finish, measuring, parse_diagnose, source_and_config
 from cvgnn.config import TrainConfig
+from cvgnn.errors import unknown_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +55,16 @@ def bias_command(words: Sequence[str]) -> int:
     """Parse the options, measure, print and write; returns the exit code."""
     command = parse_diagnose(BiasCommand, words, kind="bias-vs-lr")
 
+    steppers = get_args(get_type_hints(BiasCommand)["stepper"])
+    if command.stepper not in steppers:
+        raise unknown_name("stepper", command.stepper, steppers)
+
     from cvgnn.diagnose.bias_vs_lr import LRS, diagnose_bias
 
     started = time.monotonic()
     graph, config = source_and_config(command, words)
     config = with_batch_size(config, graph, command, words)
+    say_left_out(config, words)
     with measuring(command, graph) as tell:
         diagnosis = diagnose_bias(
             graph,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +9,12 @@ from typing import Annotated, Literal
 
 import tyro
 
-from cvgnn.cli.diagnosing import DiagnoseCommand, finish, measuring, parse_diagnose, source_and_config
+from cvgnn.cli.diagnosing import DiagnoseCommand, finish, measuring, parse_diagnose, refuse_changes, source_and_config
 from cvgnn.cli.options import option
-from cvgnn.config import TrainConfig
-from cvgnn.errors import CvgnnError
+from cvgnn.errors import CvgnnError, require_integer
 
 _STEPS = (1, 4, 16, 64, 256)
+_MEASURING = ("seed", "batch_size", "num_neighbors", "scheme", "threads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +56,8 @@ def estimator_command(words: Sequence[str]) -> int:
     """Parse the options, measure, print and write."""
     command = parse_diagnose(EstimatorCommand, words, kind="estimator")
     fan_outs = [_numbers(word) for word in command.fan_outs]
+    if command.batch != "fixed":
+        require_integer("--resamples", command.resamples, at_least=3, at_most=10_000)
     started = time.monotonic()
 
     # Only now: torch takes seconds to import, and --help or a wrong word should not wait for it.
@@ -64,7 +65,7 @@ def estimator_command(words: Sequence[str]) -> int:
 
     graph, config = source_and_config(command, words)
     if command.run is not None:
-        refuse_changes(command)
+        refuse_changes(command, free=_MEASURING)
     steps = (0,) if command.run is not None and option(words, "--steps") is None else command.steps
     with measuring(command, graph) as tell:
         diagnosis = diagnose_estimator(
@@ -82,23 +83,6 @@ def estimator_command(words: Sequence[str]) -> int:
             tell=tell,
         )
     return finish(diagnosis, command, words, started=started)
-
-
-def refuse_changes(command: DiagnoseCommand) -> None:
-    """Refuse options that would make another network or training than the run's whose checkpoint is taken."""
-    from cvgnn.experiments.settings import read_settings
-
-    assert command.run is not None
-    _, then = read_settings(command.run / "config.json")
-    free = ("seed", "batch_size", "num_neighbors", "scheme", "threads", "epochs", "weight_decay")
-    for field in dataclasses.fields(TrainConfig):
-        before, now = getattr(then, field.name), getattr(command.config, field.name)
-        if field.name not in free and before != now:
-            name = f"--{field.name.replace('_', '-')}"
-            raise CvgnnError(
-                f"{name} was {before} in the run in {command.run} and cannot be {now} now; leave it out, or diagnose "
-                "without --run, from fresh weights"
-            )
 
 
 def _numbers(word: str) -> list[int]:

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from cvgnn.cli.diagnose_estimator import refuse_changes
-from cvgnn.cli.diagnosing import DiagnoseCommand, finish, measuring, parse_diagnose, source_and_config
+from cvgnn.cli.diagnosing import DiagnoseCommand, finish, measuring, parse_diagnose, refuse_changes, source_and_config
 from cvgnn.cli.options import option
 
 
@@ -36,7 +35,7 @@ def history_command(words: Sequence[str]) -> int:
 
     graph, config = source_and_config(command, words)
     if command.run is not None:
-        refuse_changes(command)
+        refuse_changes(command, free=("threads",))
     steps = (0,) if command.run is not None and option(words, "--steps") is None else command.steps
     with measuring(command, graph) as tell:
         diagnosis = diagnose_history(graph, config, steps=steps, run=command.run, tell=tell)

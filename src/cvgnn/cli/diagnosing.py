@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import shlex
 import sys
@@ -57,6 +56,8 @@ def parse_diagnose(command: type[T], words: Sequence[str], *, kind: str) -> T:
         words: what stands behind the subcommand's name.
         kind: the subcommand's name.
     """
+    if words and not words[0].startswith("-"):
+        words = ["--run", *words]  # the folder of a run, named at once
     run = option(words, "--run")
     require(run != "", "--run needs the folder of a run, such as --run runs/a")
     default = None
@@ -71,7 +72,49 @@ def parse_diagnose(command: type[T], words: Sequence[str], *, kind: str) -> T:
     parsed = parse(command, words, prog=f"cvgnn diagnose {kind}", default=default)
     if parsed.out is not None:
         refuse_occupied(parsed.out, kind)
+        _make(parsed.out)
     return parsed
+
+
+def given(words: Sequence[str], name: str) -> bool:
+    """Whether an option is among the words, spelled with hyphens or underscores.
+
+    >>> given(["--batch_size=3"], "--batch-size")
+    True
+    """
+    return any(option(words, f"--{word}") is not None for word in (name[2:], name[2:].replace("-", "_")))
+
+
+def refuse_changes(command: DiagnoseCommand, *, free: Sequence[str]) -> None:
+    """Refuse options that would make another network or training than the run's whose checkpoint is taken.
+
+    Args:
+        command: with the run's folder.
+        free: names of the options that say how to measure, which may be others than the run's.
+    """
+    from cvgnn.experiments.settings import read_settings
+
+    assert command.run is not None
+    _, then = read_settings(command.run / "config.json")
+    for field in dataclasses.fields(TrainConfig):
+        before, now = getattr(then, field.name), getattr(command.config, field.name)
+        if field.name not in free and before != now:
+            name = f"--{field.name.replace('_', '-')}"
+            raise CvgnnError(
+                f"{name} was {before} in the run in {command.run} and cannot be {now} now; leave it out, or diagnose "
+                "without --run, from fresh weights"
+            )
+
+
+def _make(out: Path) -> None:
+    """Make the folder before the work, so that none is lost where it cannot be written to."""
+    from cvgnn import disk
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        require(os.access(out, os.W_OK | os.X_OK), f"cannot write to {out}: it is read-only; choose another --out")
+    except OSError as error:
+        raise CvgnnError(f"cannot write to {out}: {disk.reason(error)}; choose another --out") from None
 
 
 def source_and_config(command: DiagnoseCommand, words: Sequence[str]) -> tuple[Graph, TrainConfig]:
@@ -164,10 +207,11 @@ def refuse_occupied(out: Path, kind: str) -> None:
     if not there:
         return
     from cvgnn.diagnose.record import FILE_NAME
+    from cvgnn.experiments.settings import read_object
 
     try:
-        found = json.loads((out / FILE_NAME).read_bytes())["kind"] if there == [FILE_NAME] else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        found = read_object(out / FILE_NAME).get("kind") if there == [FILE_NAME] else None
+    except CvgnnError:
         found = None
     require(
         found == kind,

@@ -58,11 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cvgnn: {error}", file=sys.stderr)
         return 128 + error.signal_number if isinstance(error, Stopped) else 2
     except (KeyboardInterrupt, SystemError) as error:
-        # An interrupt inside compiled code arrives as a SystemError that it caused.
-        if isinstance(error, SystemError) and not isinstance(error.__cause__, KeyboardInterrupt):
+        # An interrupt inside compiled code arrives as a SystemError that it caused, perhaps by way of others.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
             raise
         print("cvgnn: interrupted", file=sys.stderr)
-        cause = error if isinstance(error, KeyboardInterrupt) else error.__cause__
         return 128 + (cause.signal_number if isinstance(cause, Interrupted) else signal.SIGINT)
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

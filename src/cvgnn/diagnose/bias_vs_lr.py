@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cvgnn.config import TrainConfig
-from cvgnn.diagnose.bias import BiasPlan, BiasSample, check_bias, measure_bias
+from cvgnn.diagnose.bias import UNBIASED, BiasPlan, BiasSample, check_bias, measure_bias
 from cvgnn.diagnose.bias_views import Mask, Part, data, figure, points_table, slopes_table, verdict
 from cvgnn.diagnose.record import Diagnosis
 from cvgnn.diagnose.slopes import RESAMPLES, Array, Estimate, log_curvature, log_slope, resampled, squared_norm
@@ -92,21 +92,24 @@ def _diagnosis(
     graph: Graph, config: TrainConfig, plan: BiasPlan, samples: list[list[BiasSample]], reached: float
 ) -> Diagnosis:
     lrs, K = np.array(plan.lrs), config.layers
-    change = np.array([[abs(s.gradient[-1] / s.gradient_before[-1] - 1) for s in seed] for seed in samples]).mean(
-        axis=0
-    )
+    uncovered = _uncovered(config)
+    order = 1 if uncovered is None else 0
+    change = np.array([[_change(s) for s in seed] for seed in samples]).mean(axis=0)
     linear = np.cumprod(change < LINEAR).astype(bool)
     rng = numpy_generator(config.seed, Purpose.SPLIT, plan.draws, len(samples))
     groups = samples[0][0].gram.shape[-1]
-    counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=RESAMPLES).astype(float)
+    shares = np.full(groups, 1 / groups)
+    counts = [rng.multinomial(groups, shares, size=RESAMPLES).astype(float) for _ in samples]  # draws of each seed
     seeds = rng.integers(0, len(samples), size=(RESAMPLES, len(samples)))
     names = [*(f"layer {k}" for k in range(K)), "all"]
     parts = []
     for i, name in enumerate(names):
         value = np.array([[squared_norm(s.gram[i])[0] for s in seed] for seed in samples])  # [seeds, lrs]
-        again = np.array([[squared_norm(s.gram[i], counts) for s in seed] for seed in samples])  # [seeds, lrs, B]
+        again = np.array(
+            [[squared_norm(s.gram[i], c) for s in seed] for c, seed in zip(counts, samples, strict=True)]
+        )  # [seeds, lrs, B]
         mixed = again[seeds.T, :, np.arange(RESAMPLES)].mean(axis=0)  # [B, lrs]: seeds drawn anew, draws in them too
-        parts.append(_part(name, 2 if i == K - 1 else 1, lrs, linear, value.mean(axis=0), mixed, samples, i))
+        parts.append(_part(name, order * (2 if i == K - 1 else 1), lrs, linear, value.mean(axis=0), mixed, samples, i))
     return Diagnosis(
         kind="bias-vs-lr",
         dataset=graph.name,
@@ -118,11 +121,26 @@ def _diagnosis(
             "linear_range": LINEAR,
             "rows_refreshed": reached,
         },
-        verdict=verdict(parts, linear, change, lrs, plan),
+        verdict=verdict(parts, linear, change, lrs, plan, uncovered=uncovered),
         tables=[slopes_table(parts, plan, len(samples)), points_table(parts[-1], lrs, linear, change, samples)],
         figures=[figure(parts, lrs, linear)],
         data=data(parts, lrs, linear, change, samples),
     )
+
+
+def _uncovered(config: TrainConfig) -> str | None:
+    """What Lemma 6 does not speak of, in words, if the config has it."""
+    if config.estimator != "cv":
+        return f"the estimator {config.estimator}"
+    return None if config.scheme in UNBIASED else f"the scheme {config.scheme}"
+
+
+def _change(sample: BiasSample) -> float:
+    """By which share the steps have changed `||grad F||`; infinite where it was 0 and is not."""
+    before, after = float(sample.gradient_before[-1]), float(sample.gradient[-1])
+    if before == 0:
+        return 0.0 if after == 0 else float("inf")
+    return abs(after / before - 1)
 
 
 def _part(
@@ -137,7 +155,7 @@ def _part(
 ) -> Part:
     norms, roots = [], np.sqrt(np.maximum(mixed, 0.0))
     for j, square in enumerate(squares):
-        norms.append(resampled(float(np.sqrt(max(square, 0.0))), roots[:, j]))
+        norms.append(resampled(float(np.sqrt(max(square, 0.0))), roots[:, j], size=len(samples), positive=True))
     resolved = np.array([norm.low > 0 for norm in norms])
 
     def slope(chosen: Mask) -> Estimate:
@@ -145,7 +163,7 @@ def _part(
         if use.sum() < 2:
             return Estimate(value=float("nan"), low=float("nan"), high=float("nan"))
         values = [0.5 * log_slope(lrs[use], row) for row in mixed[:, use]]
-        return resampled(0.5 * log_slope(lrs[use], squares[use]), values)
+        return resampled(0.5 * log_slope(lrs[use], squares[use]), values, size=len(samples))
 
     return Part(
         name,

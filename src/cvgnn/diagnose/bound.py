@@ -191,7 +191,7 @@ def _lemma1(
     if M_before is not None:
         right -= c * jump * M_before
     apart = float((tilde_next - tilde - right).abs().max())
-    seen.lemma1 = max(seen.lemma1, apart / float(tilde_next.abs().max()))
+    seen.lemma1 = max(seen.lemma1, apart / max(float(tilde_next.abs().max()), 1e-300))
     seen.lemma1_of_step = max(seen.lemma1_of_step, apart / max(float(right.abs().max()), 1e-300))
 
 

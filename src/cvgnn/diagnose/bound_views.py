@@ -9,6 +9,7 @@ import numpy as np
 
 from cvgnn.diagnose.constants import Constants
 from cvgnn.diagnose.record import Figure, Line, Table
+from cvgnn.diagnose.words import fixed
 
 _ROUND_OFF = 1e-12
 _DRAWN_POINTS = 40
@@ -21,23 +22,50 @@ def verdict(results: list[dict[str, Any]]) -> str:
         f"Lemma 1's identity holds to {worst:.1e} of the largest weight in every step"
         + (", which is round-off." if worst < _ROUND_OFF else ": more than round-off; something is wrong.")
     ]
-    broken = [r["optimizer"] for r in results if r["theorem1_left"] > r["theorem1_right"]]
-    words.append(
-        f"Theorem 1's inequality is broken for {', '.join(broken)}: an assumption does not hold there."
-        if broken
-        else "Theorem 1's inequality holds in every case."
-    )
-    loose = [(r["optimizer"], r["rate_right"] / r["rate_left"]) for r in results if r["rate_right"] is not None]
+    one = {r["optimizer"]: outcome(r["theorem1_left"], r["theorem1_right"]) for r in results}
+    words += _troubles("Theorem 1's inequality", one)
+    if set(one.values()) == {"holds"}:
+        words.append("Theorem 1's inequality holds in every case.")
+    covered = [r for r in results if r["rate_right"] is not None]
+    rates = {r["optimizer"]: outcome(r["rate_left"], r["rate_right"]) for r in covered}
+    loose = [(r["optimizer"], _ratio(r)) for r in covered if rates[r["optimizer"]] == "holds" and r["rate_left"] > 0]
     if loose:
         told = ", ".join(f"{name} {_short(ratio)}" for name, ratio in loose)
         words.append(f"The theorems' bounds on E||grad F(W_tau)||^2 exceed what is measured by factors of: {told}.")
+    words += _troubles("The bound on E||grad F(W_tau)||^2", rates)
     older = max(r["older"] for r in results)
     if older > 0:
         words.append(
-            f"Up to {100 * older:.0f} % of the history rows are older than the K epochs that Lemma 6's proof takes as "
+            f"Up to {fixed(100 * older, 0)} % of the history rows are older than the K epochs that Lemma 6's proof takes as "
             "their largest age."
         )
     return " ".join(words)
+
+
+def outcome(left: float, right: float) -> str:
+    """What became of `left <= right`: holds, broken, or not finite.
+
+    >>> outcome(1.0, 2.0), outcome(2.0, 1.0), outcome(1.0, math.nan), outcome(1.0, math.inf)
+    ('holds', 'broken', 'not finite', 'not finite')
+    """
+    if not (math.isfinite(left) and math.isfinite(right)):
+        return "not finite"
+    return "holds" if left <= right else "broken"
+
+
+def _troubles(what: str, outcomes: dict[str, str]) -> list[str]:
+    """A sentence for what is broken, and one for what cannot be told."""
+    broken, unknown = ([name for name, found in outcomes.items() if found == kind] for kind in ("broken", "not finite"))
+    words = [f"{what} is broken for {', '.join(broken)}: an assumption does not hold there."] if broken else []
+    if unknown:
+        words.append(f"{what} is not judged for {', '.join(unknown)}: its sides are not finite.")
+    return words
+
+
+def _ratio(result: dict[str, Any]) -> float:
+    """The bound over what is measured; NaN where that is 0."""
+    left, right = float(result["rate_left"]), float(result["rate_right"])
+    return right / left if left else math.nan
 
 
 def bounds_table(results: list[dict[str, Any]], T: int, seeds: int) -> Table:
@@ -54,7 +82,7 @@ def bounds_table(results: list[dict[str, Any]], T: int, seeds: int) -> Table:
                 "none" if right is None else str(r["theorem"]),
                 _short(r["rate_left"]),
                 "-" if right is None else _short(right),
-                "-" if right is None else _short(right / r["rate_left"]),
+                "-" if right is None else _short(_ratio(r)),
             ]
         )
     return Table(

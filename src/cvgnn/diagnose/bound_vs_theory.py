@@ -14,9 +14,9 @@ from cvgnn.diagnose.bound_views import assumptions_table, bounds_table, constant
 from cvgnn.diagnose.constants import THEOREMS, Constants, theorem
 from cvgnn.diagnose.rate_vs_steps import default_etas
 from cvgnn.diagnose.record import Diagnosis
-from cvgnn.diagnose.theory import as_in_theory, prepared
+from cvgnn.diagnose.theory import as_in_theory, known_optimizers, prepared
 from cvgnn.diagnose.workers import Tell, measure_all, silent
-from cvgnn.errors import require_integer, require_number, unknown_name
+from cvgnn.errors import require, require_integer, require_number
 from cvgnn.graph import Graph
 from cvgnn.optim import OPTIMIZERS
 
@@ -51,9 +51,8 @@ def diagnose_bound(
         workers: processes; the numbers do not depend on it.
         tell: told of progress.
     """
-    for name in optimizers:
-        if name not in OPTIMIZERS:
-            raise unknown_name("optimizer", name, OPTIMIZERS)
+    optimizers = known_optimizers(optimizers)
+    require(config.layers > 1, "a network of one layer samples nothing; choose layers of at least 2")
     require_integer("steps", steps, at_least=2)
     for what, number in {"seeds": seeds, "points": points, "draws": draws}.items():
         require_integer(what, number, at_least=1)
@@ -101,7 +100,7 @@ def _result(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
         H_inf=H_inf,
         H_1=max(s["H_1"] for s in seen),
         beta1=runs[0]["beta1"],
-        C=bias * nu / (alpha * H_inf),
+        C=bias * nu / (alpha * H_inf) if H_inf > 0 else 0.0,  # no gradient, no bias
         d=runs[0]["d"],
     )
     S_1, S_2 = (float(np.mean([s[name] for s in seen])) for name in ("S_1", "S_2"))

@@ -14,8 +14,25 @@ Legend, the paper's letters:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from functools import wraps
+from typing import ParamSpec, final
+
+P = ParamSpec("P")
+
+
+def _or_infinite(formula: Callable[P, float]) -> Callable[P, float]:
+    """The formula, infinite where Python would raise: a power too large for a float, a `nu_min` whose square is 0."""
+
+    @wraps(formula)
+    def value(*args: P.args, **kwargs: P.kwargs) -> float:
+        try:
+            return formula(*args, **kwargs)
+        except (OverflowError, ZeroDivisionError):
+            return math.inf
+
+    return value
 
 
 @final
@@ -43,38 +60,46 @@ class Constants:
         return self.beta1 / (1 - self.beta1)
 
     @property
+    @_or_infinite
     def C_1(self) -> float:
         """Of `S_1`."""
         return self.H_inf**2 * self.momentum + 2 * self.H_inf**2
 
     @property
+    @_or_infinite
     def C_2(self) -> float:
         """Of `S_2`."""
         return self.rho * self.momentum**2 * self.H_inf**2
 
     @property
+    @_or_infinite
     def C_3(self) -> float:
         """Of `alpha^2 T`."""
         smooth = self.rho * self.H_F**2 + 0.5 * self.H_F**2 * (self.rho**2 * self.momentum**2 + 1)
         return (smooth + self.C * self.H_1 * self.H_inf) / self.nu_min**2
 
     @property
+    @_or_infinite
     def C_4(self) -> float:
         """Of `alpha`, as printed; the proof needs twice that (docs/diagnose_theory.md)."""
         return self.H_1 * self.H_inf / self.nu_min
 
+    @_or_infinite
     def theorem1(self, *, alpha: float, T: int, S_1: float, S_2: float, gap: float) -> float:
         """Bound of `E sum_{i<=T} alpha <grad F(W_i), grad F(W_i) / sqrt(V_i)>`."""
         return self.C_1 * S_1 + self.C_2 * S_2 + self.C_3 * alpha**2 * T + self.C_4 * alpha + gap
 
+    @_or_infinite
     def theorem2(self, *, eta: float, T: int, gap: float) -> float:
         """AMSGrad: bound of `E||grad F(W_tau)||^2`."""
         return (self.C_1 * self.d * self.H_inf / self.nu_min + self.C_4 * self.H_inf) / T + self._slow(eta, T, gap)
 
+    @_or_infinite
     def theorem3(self, *, eta: float, T: int, gap: float) -> float:
         """SGD and heavy-ball: bound of `E||grad F(W_tau)||^2`."""
         return self.C_4 / T + (self.C_3 * eta + gap / eta) / math.sqrt(T)
 
+    @_or_infinite
     def theorem4(self, *, eta: float, T: int, gap: float) -> float:
         """AdaGrad: bound of `E||grad F(W_tau)||^2`."""
         fast = math.log(T) / T * self.C_1 * self.d * (self.H_inf / self.nu_min) ** 3 + self.C_4 * self.H_inf / T

@@ -14,7 +14,7 @@ from cvgnn.diagnose.record import Diagnosis
 from cvgnn.diagnose.statistics import CONFIDENCE, Split, Units, mean_of, part_of
 from cvgnn.diagnose.subject import fresh_trainer, stops, trainer_of_run
 from cvgnn.diagnose.variants import Variant, require_histories, variants
-from cvgnn.diagnose.ztest import LEVEL, Projections, Tests, aggregation_test
+from cvgnn.diagnose.ztest import LEVEL, Projections, Tests, aggregation_test, corrected
 from cvgnn.errors import require, require_integer
 from cvgnn.estimator import ControlVariate
 from cvgnn.experiments.machine import sensible_threads, thread_count
@@ -93,7 +93,7 @@ def diagnose_estimator(
         kind="estimator",
         dataset=graph.name,
         settings=settings,
-        verdict=verdict(moments, tests, whole_batch=whole and batch != "fixed"),
+        verdict=verdict(moments, tests, same_batch=whole or batch == "fixed"),
         tables=tables(moments, tests, plan),
         figures=figures(moments, plan),
         data=_data(moments, tests, plan),
@@ -121,7 +121,7 @@ def _tests(
         Hbar = None if histories is None else histories[k - 1].values.to(H.dtype)
         projections = Projections(H, Hbar, seed=seed)
         found[scheme, k, D] = aggregation_test(P, projections, scheme=scheme, fan_out=D, draws=draws, seed=seed)
-    return found
+    return corrected(found)
 
 
 def _data(moments: Sequence[Moment], tests: Tests, plan: Resampling) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _data(moments: Sequence[Moment], tests: Tests, plan: Resampling) -> dict[str
         ],
         "test": {
             "level": LEVEL,
-            "correction": "Holm",
+            "correction": "Holm, over all results together",
             "results": [
                 {
                     "scheme": scheme,

@@ -101,7 +101,7 @@ def _tests(tests: Tests) -> Table:
         rows.append([scheme, "all" if D == -1 else str(D), str(k), digits(size), name, digits(p), words])
     caption = (
         "Is E[P^] = P? Projections of (P^ - P) applied to all rows; z of the one that is furthest off, and the "
-        f"smallest p-value of all of them, corrected for their number (Holm); biased if it is below {LEVEL}."
+        f"smallest p-value, corrected for all tests of this table together (Holm); biased if it is below {LEVEL}."
     )
     return Table(
         caption=caption, header=["scheme", "fan-out", "layer", "largest |z|", "projection", "p", "finding"], rows=rows
@@ -128,8 +128,8 @@ def factor(above: Units, below: Units) -> Interval | None:
     return jackknife(lambda keep: above.split(keep)[at] / below.split(keep)[at], len(above), positive=True)
 
 
-def verdict(moments: Sequence[Moment], tests: Tests, *, whole_batch: bool) -> str:
-    """The finding in a few sentences."""
+def verdict(moments: Sequence[Moment], tests: Tests, *, same_batch: bool) -> str:
+    """The finding in a few sentences; `same_batch` if every batch has the same nodes."""
     words = []
     for cv, _, _ in list(pairs(moments[-1]))[:4]:
         known = [
@@ -142,13 +142,16 @@ def verdict(moments: Sequence[Moment], tests: Tests, *, whole_batch: bool) -> st
             words.append(_gain(cv.variant.label.removeprefix("cv "), known))
     last = moments[-1]
     drawing = [m for m in last.measured if m.variant.estimator != "exact"]
-    words += [_shares(m, last.step, whole_batch=whole_batch) for m in drawing[:2]]
+    words += [_shares(m, last.step, same_batch=same_batch) for m in drawing[:2]]
     biased = [f"{scheme} with {D}" for (scheme, _, D), found in tests.items() if not found.unbiased]
     sound = [f"{scheme} with {D}" for (scheme, _, D), found in tests.items() if found.unbiased]
     if sound:
         words.append(f"No bias of P^ is found in {', '.join(dict.fromkeys(sound))}.")
     if biased:
         words.append(f"P^ is biased in {', '.join(dict.fromkeys(biased))}.")
+    if not drawing:
+        left = "and the batch is always the same: there is no error" if same_batch else "so all error is the batch's"
+        words.append(f"The exact estimator draws no neighbors, {left}.")
     return " ".join(words)
 
 
@@ -161,12 +164,14 @@ def _gain(fan_out: str, known: Sequence[tuple[int, Interval]]) -> str:
     return text + (f"; cv is the worse one after step {', '.join(worse)}." if worse else ".")
 
 
-def _shares(m: Measured, step: int, *, whole_batch: bool) -> str:
+def _shares(m: Measured, step: int, *, same_batch: bool) -> str:
     bias2, batch, neighbors, mse = m.gradient["all"].split()
     share = min(1.0, max(0.0, neighbors) / mse) if mse > 0 else 0.0
     text = f"After step {step}, {percent(share)} of the squared error of {m.variant.label} is due to neighbors"
-    if whole_batch or batch <= 0:
+    if same_batch:
         return f"{text}; the batch is always the same."
+    if batch <= 0:
+        return f"{text}; the batch's part is not told from 0."
     if neighbors + max(bias2, 0.0) < batch:
         return f"{text}: the batch matters more than the fan-out, which is enough."
     return f"{text}: more neighbors would help more than a larger batch."

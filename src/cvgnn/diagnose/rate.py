@@ -45,7 +45,7 @@ class RateRun:
 
 
 def iterates(T: int, points: int, seed: int) -> list[int]:
-    """One of `1..T` from each of `points` equal pieces, all of them if `T` is not larger.
+    """One of `1..T` from each of `points` equal pieces, all of them if `T` is not larger; some twice if `T` is small.
 
     >>> iterates(5, 8, seed=0), len(iterates(1000, 8, seed=0))
     ([1, 2, 3, 4, 5], 8)
@@ -78,7 +78,7 @@ def measure_rate(shared: tuple[Graph, TrainConfig], run: RateRun) -> dict[str, A
         for done in stops(trainer, [*(t - 1 for t in wanted), run.T - 1]):
             if done + 1 in wanted:
                 F, gradient = full(trainer.model)
-                squared.append(float(gradient @ gradient))
+                squared += [float(gradient @ gradient)] * wanted.count(done + 1)  # two pieces may share an iterate
                 losses.append(F)
     except Diverged as error:
         return {**out, "squared": [], "mean": None, "at_tau": None, "tau": None, "diverged": str(error)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -10,6 +11,7 @@ import numpy as np
 
 from cvgnn.diagnose.record import Figure, Line, Table
 from cvgnn.diagnose.slopes import Array, Estimate, finite
+from cvgnn.diagnose.words import fixed
 
 REFERENCE = -0.5
 
@@ -44,6 +46,11 @@ class Course:
     means: list[Estimate]
     local: list[float]
     two_terms: tuple[float, float, float] | None
+
+    @property
+    def judged(self) -> bool:
+        """Whether the slope has an interval; one seed gives none."""
+        return self.slope is not None and math.isfinite(self.slope.low)
 
     @property
     def agrees(self) -> bool:
@@ -83,11 +90,16 @@ def verdict(courses: Sequence[Course]) -> str:
         if c.slope is None:
             words.append(f"{c.name}: runs diverged at T = {', '.join(map(str, c.diverged))}; choose a smaller eta.")
             continue
-        share = float((c.first - c.last).mean(axis=0)[-1] / c.first.mean(axis=0)[-1])
+        if not c.judged:
+            why = "one seed" if len(c.squared) == 1 else "too few gradients above 0"
+            words.append(f"{c.name}: the slope is {c.slope}; {why}: no interval, not judged.")
+            continue
+        before, after = (float(F.mean(axis=0)[-1]) for F in (c.first, c.last))
+        share = (before - after) / before if before else 0.0
         tail = "" if c.tail is None else f", {c.tail} over the longer half of the runs"
         words.append(
             f"{c.name}: the slope {c.slope} is shallower than -1/2{tail}: this disagrees with the rate at these "
-            f"lengths (the longest run has lowered F by {100 * share:.0f} %; while F(W_1) - F(W_T) still grows with T, "
+            f"lengths (the longest run has lowered F by {fixed(100 * share, 0)} %; while F(W_1) - F(W_T) still grows with T, "
             "the mean squared gradient cannot fall like 1/sqrt(T))."
         )
     return " ".join(words) or "No theorem speaks of these optimizers; see the slopes."
@@ -101,9 +113,7 @@ def slopes_table(courses: Sequence[Course], seeds: int) -> Table:
     """The slopes."""
     rows = []
     for c in courses:
-        agrees = (
-            "-" if c.theorem is None else "yes" if c.agrees else "in the upper half" if c.agrees_in_the_tail else "no"
-        )
+        agrees = "yes" if c.agrees else "in the upper half" if c.agrees_in_the_tail else "no"
         rows.append(
             [
                 c.name,
@@ -111,15 +121,15 @@ def slopes_table(courses: Sequence[Course], seeds: int) -> Table:
                 f"{c.eta:.3g}",
                 "-" if c.slope is None else str(c.slope),
                 "-" if c.tail is None else str(c.tail),
-                " ".join(f"{value:.2f}" for value in c.local),
-                agrees,
+                " ".join(fixed(value, 2) for value in c.local),
+                agrees if c.theorem is not None and c.judged else "-",
             ]
         )
     adagrad = next((c.two_terms for c in courses if c.two_terms is not None), None)
     more = ""
     if adagrad is not None:
         a, b, off = adagrad
-        more = f" AdaGrad's own rate, fitted: {a:.3g} log(T)/T + {b:.3g}/sqrt(T), off by at most {100 * off:.0f} %."
+        more = f" AdaGrad's own rate, fitted: {a:.3g} log(T)/T + {b:.3g}/sqrt(T), off by at most {fixed(100 * off, 0)} %."
     return Table(
         caption=(
             f"Log-log slope of E||grad F(W_tau)||^2 against T, {seeds} seeds, 95 % bootstrap intervals over seeds; the "
@@ -145,8 +155,8 @@ def runs_table(courses: Sequence[Course]) -> Table:
                     f"{mean.low:.3g} .. {mean.high:.3g}" if len(c.squared) > 1 else "-",
                     f"{mean.value * T**0.5:.3g}",
                     f"{np.mean(c.at_tau[:, j]):.3g}",
-                    f"{np.mean(c.first[:, j]):.3f}",
-                    f"{np.mean(c.last[:, j]):.3f}",
+                    fixed(float(np.mean(c.first[:, j])), 3),
+                    fixed(float(np.mean(c.last[:, j])), 3),
                 ]
             )
     return Table(

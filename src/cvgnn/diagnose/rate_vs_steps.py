@@ -16,9 +16,9 @@ from cvgnn.diagnose.rate import ETAS, RateRun, measure_rate
 from cvgnn.diagnose.rate_views import Course, figures, runs_table, slopes_table, verdict
 from cvgnn.diagnose.record import Diagnosis
 from cvgnn.diagnose.slopes import RESAMPLES, Array, bootstrap, log_slope, nonnegative_fit, slope_estimate
-from cvgnn.diagnose.theory import as_in_theory, prepared
+from cvgnn.diagnose.theory import as_in_theory, known_optimizers, prepared
 from cvgnn.diagnose.workers import Tell, measure_all, silent
-from cvgnn.errors import require, require_integer, require_number, unknown_name
+from cvgnn.errors import require, require_integer, require_number
 from cvgnn.graph import Graph
 from cvgnn.optim import OPTIMIZERS
 from cvgnn.rng import Purpose, numpy_generator
@@ -56,9 +56,7 @@ def diagnose_rate(
         workers: processes; the numbers do not depend on it.
         tell: told of progress.
     """
-    for name in optimizers:
-        if name not in OPTIMIZERS:
-            raise unknown_name("optimizer", name, OPTIMIZERS)
+    optimizers = known_optimizers(optimizers)
     for T in steps:
         require_integer("steps", T, at_least=2)
     require(
@@ -126,15 +124,23 @@ def _course(name: str, steps: Sequence[int], runs: list[dict[str, Any]], seed: i
         last=np.array([[r["last"] for r in by_length[T]] for T in whole]).T,
         slope=slope_estimate(lengths.tolist(), squared, rng) if enough else None,
         tail=slope_estimate(lengths[upper].tolist(), squared[:, upper], rng) if len(whole) > 3 else None,
-        means=[bootstrap(lambda c, j=j: float(squared[c, j].mean()), len(squared), rng) for j in range(len(whole))],  # type: ignore[misc]
+        means=[
+            bootstrap(lambda c, j=j: float(squared[c, j].mean()), len(squared), rng, positive=True)  # type: ignore[misc]
+            for j in range(len(whole))
+        ],
         local=[log_slope(lengths[j : j + 2], squared[:, j : j + 2].mean(axis=0)) for j in range(len(whole) - 1)],
         two_terms=_two_terms(lengths, squared) if name == "adagrad" and enough else None,
     )
 
 
-def _two_terms(lengths: Array, squared: Array) -> tuple[float, float, float]:
-    """`a log(T)/T + b/sqrt(T)` fitted with `a, b >= 0`: `a`, `b`, and the largest relative deviation of a point."""
+def _two_terms(lengths: Array, squared: Array) -> tuple[float, float, float] | None:
+    """`a log(T)/T + b/sqrt(T)` fitted with `a, b >= 0`: `a`, `b`, and the largest relative deviation of a point.
+
+    None where a gradient is 0 or infinite, which such a sum is not.
+    """
     columns = np.stack([np.log(lengths) / lengths, 1 / np.sqrt(lengths)], axis=1)
     means = squared.mean(axis=0)
+    if not (np.isfinite(means) & (means > 0)).all():
+        return None
     a, b = nonnegative_fit(columns, means)
     return float(a), float(b), float(np.abs(columns @ np.array([a, b]) / means - 1).max())

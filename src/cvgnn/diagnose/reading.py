@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cvgnn.diagnose.record import KINDS, Diagnosis, Figure, Line, Table
+from cvgnn.diagnose.record import KINDS, LARGEST, Diagnosis, Figure, Line, Table
 from cvgnn.errors import CvgnnError, require
 from cvgnn.experiments.settings import read_object
 from cvgnn.sealed import short
@@ -15,7 +15,6 @@ _LONGEST_TEXT = 5000
 _MOST_PARTS = 100  # tables, figures, lines of a figure, columns of a table
 _MOST_ROWS = 5000  # of a table
 _MOST_POINTS = 200_000  # of all lines together
-_LARGEST = 1e100  # of any number that is drawn
 
 T = TypeVar("T")
 
@@ -136,6 +135,6 @@ def _numbers(stored: dict[str, Any], name: str) -> list[float]:
     value = stored.get(name, [])
     require(isinstance(value, list) and len(value) <= _MOST_POINTS, f"{name} of a line is {short(value)}")
     for number in value:
-        right = type(number) in (int, float) and abs(number) <= _LARGEST
+        right = type(number) in (int, float) and abs(number) <= LARGEST
         require(right, f"{name} of a line holds {short(number)}")
     return [float(number) for number in value]

@@ -101,26 +101,64 @@ def interval(values: npt.ArrayLike, level: float = LEVEL) -> tuple[float, float]
     return float(low), float(high)
 
 
-def resampled(value: float, values: npt.ArrayLike) -> Estimate:
-    """An estimate from the value of all data and those of resamples."""
+def resampled(value: float, values: npt.ArrayLike, *, size: int, positive: bool = False) -> Estimate:
+    """An estimate from the value of all data and those of resamples of a few items, such as seeds.
+
+    Resamples of `n` items vary less than the truth does, by `sqrt((n - 1) / n)`, and know nothing of how badly so few
+    items tell their own spread: with five, the middle 95 % of them hold the truth in about 80 % of all cases. So the
+    interval is stretched about the value by `sqrt(n / (n - 1))` and by what Student's t with `n - 1` degrees of freedom
+    is wider than the normal distribution.
+
+    Args:
+        value: from all data.
+        values: from the resamples.
+        size: `n`.
+        positive: whether the number is above 0, so that ratios are stretched instead of differences.
+    """
     low, high = interval(values)
+    if size < 2:
+        return Estimate(value=value, low=math.nan, high=math.nan)
+    w = stretch(size)
+    if positive:
+        low, high = (value * (end / value) ** w if value > 0 and end > 0 else end for end in (low, high))
+    else:
+        low, high = value - w * (value - low), value + w * (high - value)
     return Estimate(value=value, low=low, high=high)
 
 
-def bootstrap(statistic: Callable[[npt.NDArray[np.int64]], float], size: int, rng: np.random.Generator) -> Estimate:
+def stretch(size: int, level: float = LEVEL) -> float:
+    """By what an interval from resamples of `size` items is too narrow, as far as normal data tell.
+
+    >>> round(stretch(5), 3), round(stretch(1000), 3)
+    (1.584, 1.002)
+    """
+    from scipy.special import ndtri, stdtrit
+
+    share = (1 + level) / 2
+    return float(stdtrit(size - 1, share) / ndtri(share) * math.sqrt(size / (size - 1)))
+
+
+def bootstrap(
+    statistic: Callable[[npt.NDArray[np.int64]], float],
+    size: int,
+    rng: np.random.Generator,
+    *,
+    positive: bool = False,
+) -> Estimate:
     """A statistic of `size` exchangeable items (seeds), with an interval from drawing them anew with replacement.
 
     Args:
         statistic: gets the positions of the items, which may repeat.
         size: how many there are.
         rng: draws the resamples.
+        positive: see `resampled`.
     """
     require(size >= 1, "a bootstrap needs at least one item")
     everyone = np.arange(size)
     if size == 1:
         return Estimate(value=statistic(everyone), low=math.nan, high=math.nan)
     draws = rng.integers(0, size, size=(RESAMPLES, size))
-    return resampled(statistic(everyone), [statistic(draw) for draw in draws])
+    return resampled(statistic(everyone), [statistic(draw) for draw in draws], size=size, positive=positive)
 
 
 def slope_estimate(x: Sequence[float], y: Array, rng: np.random.Generator) -> Estimate:

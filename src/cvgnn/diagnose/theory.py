@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from cvgnn.config import TrainConfig
 from cvgnn.diagnose.subject import in_float64
+from cvgnn.errors import require, unknown_name
 from cvgnn.graph import Graph, Propagation
+from cvgnn.optim import OPTIMIZERS
 from cvgnn.sampling import propagate_features
 from cvgnn.sampling.features import DenseSource, SparseSource
+
+
+def known_optimizers(names: Sequence[str]) -> list[str]:
+    """The optimizers that are named, each once; one that there is not is refused, and no name at all.
+
+    >>> known_optimizers(["sgd", "adam", "sgd"])
+    ['sgd', 'adam']
+    """
+    require(len(names) > 0, f"name at least one optimizer: {', '.join(OPTIMIZERS)}")
+    for name in names:
+        if name not in OPTIMIZERS:
+            raise unknown_name("optimizer", name, OPTIMIZERS)
+    return list(dict.fromkeys(names))
 
 
 def as_in_theory(config: TrainConfig) -> TrainConfig:
@@ -36,15 +52,14 @@ def prepared(graph: Graph, config: TrainConfig) -> Graph:
 
 
 def with_optimizer(config: TrainConfig, name: str, lr: float) -> TrainConfig:
-    """The config with an optimizer in the paper's form; numbers meant for another optimizer are left out."""
-    same = name == config.optimizer and config.form == "paper"
+    """The config with an optimizer in the paper's form, and those of its numbers that the optimizer has."""
     floor = config.nu_min if name not in ("sgd", "heavy-ball") else None
     return dataclasses.replace(
         config,
         optimizer=name,  # type: ignore[arg-type]
         form="paper",
         lr=lr,
-        beta1=config.beta1 if same else None,
-        beta2=config.beta2 if same else None,
+        beta1=config.beta1 if name != "sgd" else None,
+        beta2=config.beta2 if name in ("adam", "amsgrad") else None,
         nu_min=floor,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from cvgnn.config import TrainConfig
-from cvgnn.errors import require, unknown_name
+from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.estimator import ESTIMATORS, ControlVariate, Estimator, SampledSum
 from cvgnn.limits import check_fan_out
 from cvgnn.sampling import SCHEMES, BatchLoader, NeighborSampler
@@ -87,8 +87,11 @@ def variants(
     found: dict[Variant, None] = {}
     drawn = itertools.product(schemes or [config.scheme], fan_outs or [config.num_neighbors], estimators)
     for scheme, fan_out, estimator in drawn:
-        for D in fan_out:
-            check_fan_out(D, scheme)
+        try:
+            for D in fan_out:
+                check_fan_out(D, scheme)
+        except CvgnnError as error:
+            raise CvgnnError(str(error).replace("num_neighbors", "--fan-outs") if fan_outs else str(error)) from None
         exact = estimator == "exact"
         found[
             Variant(

@@ -6,6 +6,8 @@ import math
 
 from cvgnn.diagnose.statistics import Interval
 
+_HUGE = 1e6
+
 
 def digits(number: float | None, count: int = 3) -> str:
     """A number with few digits, without a long tail of zeros.
@@ -18,6 +20,15 @@ def digits(number: float | None, count: int = 3) -> str:
     if number == 0 or 1e-3 <= abs(number) < 10 ** (count + 1):
         return f"{number:.{count}g}" if abs(number) < 10**count else f"{number:.0f}"
     return f"{number:.{count - 1}e}"
+
+
+def fixed(number: float, places: int) -> str:
+    """A number with so many digits behind the point, or few in all where it is huge.
+
+    >>> fixed(1.9459, 3), fixed(1e99, 3), fixed(math.nan, 1)
+    ('1.946', '1.00e+99', '-')
+    """
+    return f"{number:.{places}f}" if abs(number) < _HUGE else digits(number)
 
 
 def spread(found: Interval, scale: float = 1.0) -> str:
@@ -42,7 +53,9 @@ def within(found: Interval) -> str:
 def percent(share: float) -> str:
     """A share in percent with two digits.
 
-    >>> percent(0.1234), percent(0.00012), percent(1.0)
-    ('12 %', '0.012 %', '100 %')
+    >>> percent(0.1234), percent(0.00012), percent(1.0), percent(1e50), percent(math.nan)
+    ('12 %', '0.012 %', '100 %', '1.00e+52 %', '-')
     """
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+    if not math.isfinite(share):
+        return "-"
+    return f"{fixed(100 * share, 0)} %" if share >= 0.1 else f"{100 * share:.2g} %"

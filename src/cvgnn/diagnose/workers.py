@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import pickle
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 import torch
 
-from cvgnn.errors import require_integer
+from cvgnn.errors import CvgnnError, require_integer
 from cvgnn.experiments.machine import thread_count
 
 Job = TypeVar("Job")
@@ -74,15 +80,46 @@ def _there(
     # As bytes: torch would hand over tensors in shared memory, which containers have little of.
     content = pickle.dumps((measure, shared))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
-        running = {pool.submit(_in_process, content, jobs[i]): i for i in order}
+    ended, held = context.Pipe(duplex=False)  # closed when this process closes it, or ends in whatever way
+    with ended, held, ProcessPoolExecutor(
+        min(workers, len(jobs)), mp_context=context, initializer=_end_with, initargs=(ended,)
+    ) as pool:  # fmt: skip
         try:
+            with _interrupts_wait():
+                running = {pool.submit(_in_process, content, jobs[i]): i for i in order}
             while running:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), future.result()
-        finally:
-            for future in running:
-                future.cancel()
+        except BrokenProcessPool:
+            raise CvgnnError("a process was ended, perhaps for lack of memory; try --workers 1") from None
+        except BaseException:
+            held.close()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Ctrl-C is heard afterwards; processes that are started meanwhile never hear it, not even before `_end_with`."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with(ended: Connection) -> None:
+    """Leave Ctrl-C, which goes to the whole group, to the process that started this one, and end when it does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        ended.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _in_process(content: bytes, job: Any) -> Any:
