@@ -156,7 +156,7 @@ def test_which_ways_are_compared() -> None:
         (["cvv"], [], [], "unknown estimator 'cvv'; known: cv, ns, exact"),
         (["cv"], ["with"], [], "unknown scheme 'with'"),
         (["cv"], [], [[1, 2]], r"fan-out has 2 numbers, \(1, 2\), but 2 layers sample at 1 hops"),
-        (["cv"], [], [[0]], "num_neighbors must be whole numbers of at least 1, or -1"),
+        (["cv"], [], [[0]], "--fan-outs must be whole numbers of at least 1, or -1"),
     ],
 )
 def test_wrong_ways(estimators: list[str], schemes: list[str], fan_outs: list[list[int]], message: str) -> None:

@@ -53,7 +53,8 @@ def verdict(
     if not linear.all():
         words += (
             f" Over all learning rates the slope is {total.all}: beyond lr = {end} the {plan.steps} steps change "
-            f"||grad F|| by up to {fixed(100 * float(change.max()), 0)} %, so the lemma's constants are no longer the same ones."
+            f"||grad F|| by up to {fixed(100 * float(change.max()), 0)} %, so the lemma's constants are no longer the "
+            "same ones."
         )
     return words
 

@@ -36,8 +36,8 @@ def verdict(results: list[dict[str, Any]]) -> str:
     older = max(r["older"] for r in results)
     if older > 0:
         words.append(
-            f"Up to {fixed(100 * older, 0)} % of the history rows are older than the K epochs that Lemma 6's proof takes as "
-            "their largest age."
+            f"Up to {fixed(100 * older, 0)} % of the history rows are older than the K epochs that Lemma 6's proof "
+            "takes as their largest age."
         )
     return " ".join(words)
 

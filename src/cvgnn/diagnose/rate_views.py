@@ -99,8 +99,8 @@ def verdict(courses: Sequence[Course]) -> str:
         tail = "" if c.tail is None else f", {c.tail} over the longer half of the runs"
         words.append(
             f"{c.name}: the slope {c.slope} is shallower than -1/2{tail}: this disagrees with the rate at these "
-            f"lengths (the longest run has lowered F by {fixed(100 * share, 0)} %; while F(W_1) - F(W_T) still grows with T, "
-            "the mean squared gradient cannot fall like 1/sqrt(T))."
+            f"lengths (the longest run has lowered F by {fixed(100 * share, 0)} %; while F(W_1) - F(W_T) still grows "
+            "with T, the mean squared gradient cannot fall like 1/sqrt(T))."
         )
     return " ".join(words) or "No theorem speaks of these optimizers; see the slopes."
 
@@ -129,7 +129,8 @@ def slopes_table(courses: Sequence[Course], seeds: int) -> Table:
     more = ""
     if adagrad is not None:
         a, b, off = adagrad
-        more = f" AdaGrad's own rate, fitted: {a:.3g} log(T)/T + {b:.3g}/sqrt(T), off by at most {fixed(100 * off, 0)} %."
+        most = fixed(100 * off, 0)
+        more = f" AdaGrad's own rate, fitted: {a:.3g} log(T)/T + {b:.3g}/sqrt(T), off by at most {most} %."
     return Table(
         caption=(
             f"Log-log slope of E||grad F(W_tau)||^2 against T, {seeds} seeds, 95 % bootstrap intervals over seeds; the "

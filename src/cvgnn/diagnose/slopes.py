@@ -116,8 +116,8 @@ def resampled(value: float, values: npt.ArrayLike, *, size: int, positive: bool 
         positive: whether the number is above 0, so that ratios are stretched instead of differences.
     """
     low, high = interval(values)
-    if size < 2:
-        return Estimate(value=value, low=math.nan, high=math.nan)
+    if size < 2:  # one seed: the interval is that of its draws alone
+        return Estimate(value=value, low=low, high=high)
     w = stretch(size)
     if positive:
         low, high = (value * (end / value) ** w if value > 0 and end > 0 else end for end in (low, high))
