@@ -263,3 +263,15 @@ def test_a_prepared_graph_gives_the_same_rows(feature_norm: str, normalization: 
 def test_refused(options: dict[str, object], config: dict[str, object], sentence: str) -> None:
     with pytest.raises(CvgnnError, match=sentence):
         diagnose_bias(graph_from_dense(PATH), small(**config), **options)  # type: ignore[arg-type]
+
+
+def test_a_learning_rate_that_diverges_ends_the_range() -> None:
+    graph = graph_from_dense(random_adjacency(20, mean_degree=5, weighted=False, seed=3))
+    lrs = (1e-4, 1e-3, 1e200)
+    found = diagnose_bias(graph, small(), lrs=lrs, seeds=2, draws=8, steps=20)
+    alone = diagnose_bias(graph, small(), lrs=lrs[:2], seeds=2, draws=8, steps=20)
+    assert found.data == alone.data
+    assert found.settings["diverged"] == [1e200]
+    assert found.verdict.endswith("Training diverged with lr = 1e+200: from there on nothing is measured.")
+    with pytest.raises(CvgnnError, match=r"training diverged with lr = 1e\+200, so no two learning rates are left"):
+        diagnose_bias(graph, small(), lrs=(1e-3, 1e200), seeds=1, draws=8, steps=20)

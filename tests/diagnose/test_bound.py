@@ -32,6 +32,7 @@ def run(optimizer: str, T: int = 12) -> BoundRun:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_lemma_1_holds_to_round_off(optimizer: str) -> None:
     found = measure_bound((GRAPH, CONFIG), run(optimizer))
+    assert found is not None
     assert found["seen"]["lemma1"] < 1e-14
     assert found["seen"]["lemma1_of_step"] < 1e-12
     assert found["alpha"] == pytest.approx(0.5 / math.sqrt(12))
@@ -158,3 +159,16 @@ def test_gradients_that_are_zero() -> None:
 def test_constants_too_large_for_a_float() -> None:
     c = Constants(rho=1.0, nu_min=1e-200, H_F=1.0, H_inf=1e200, H_1=1.0, beta1=0.9, C=1.0, d=2)
     assert c.C_1 == c.C_3 == c.theorem4(eta=1.0, T=4, gap=1.0) == math.inf
+
+
+def test_an_optimizer_that_diverges_is_told_and_left_out() -> None:
+    etas = {"sgd": 1e200, "adagrad": 0.5}
+    found = diagnose_bound(
+        GRAPH, CONFIG, optimizers=["sgd", "adagrad"], steps=12, etas=etas, seeds=1, points=2, draws=4
+    )
+    assert [result["optimizer"] for result in found.data["results"]] == ["adagrad"]
+    assert found.settings["diverged"] == ["sgd"]
+    assert "Training diverged with sgd: left out" in found.verdict
+    json.loads(found.to_json())
+    with pytest.raises(CvgnnError, match="training diverged with sgd; choose a smaller eta"):
+        diagnose_bound(GRAPH, CONFIG, optimizers=["sgd"], steps=12, etas=etas, seeds=1, points=2, draws=4)

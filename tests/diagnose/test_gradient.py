@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -11,13 +9,10 @@ from torch.nn.functional import cross_entropy
 from cvgnn.config import make_config
 from cvgnn.datasets import load
 from cvgnn.diagnose import FullGradient, batch_gradient
+from cvgnn.diagnose.subject import in_float64
 from cvgnn.experiments.run import build_trainer
 from cvgnn.graph import Graph
 from cvgnn.model import GCN
-
-
-def in_float64(graph: Graph) -> Graph:
-    return dataclasses.replace(graph, x=graph.x.to(torch.float64), PX=None, PX_normalization=None, validated=True)
 
 
 def by_autograd(model: GCN, P: torch.Tensor, graph: Graph, weight_decay: float) -> torch.Tensor:

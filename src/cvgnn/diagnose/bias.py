@@ -36,7 +36,7 @@ from cvgnn.estimator import ControlVariate
 from cvgnn.experiments.run import build_optimizer
 from cvgnn.graph import Graph
 from cvgnn.model import each_hidden
-from cvgnn.training import Trainer
+from cvgnn.training import Diverged, Trainer
 from cvgnn.training.outputs import snapshot
 
 UNBIASED = ("without-replacement", "with-replacement")
@@ -103,7 +103,7 @@ def check_bias(config: TrainConfig) -> None:
 
 
 def measure_bias(shared: tuple[Graph, TrainConfig, BiasPlan], seed: int) -> list[BiasSample]:
-    """One seed: burn in, then for each learning rate train from there and measure."""
+    """One seed: burn in, then for each learning rate, up to one that diverges, train from there and measure."""
     graph, config, plan = shared
     config = dataclasses.replace(config, seed=seed)
     trainer = fresh_trainer(graph, config)
@@ -124,8 +124,11 @@ def measure_bias(shared: tuple[Graph, TrainConfig, BiasPlan], seed: int) -> list
         trainer.iterations = iterations  # so that every learning rate gets the same batches and neighbors
         refresh(trainer)
         trainer.optimizer = build_optimizer(trainer.model, with_optimizer(config, plan.optimizer, lr))
-        for _ in stops(trainer, [plan.steps]):
-            pass
+        try:
+            for _ in stops(trainer, [plan.steps]):
+                pass
+        except Diverged:  # larger ones would, too
+            break
         samples.append(_sample(trainer, graph, plan.draws, before, full(trainer.model).vector, lr, seed))
     return samples
 

@@ -85,7 +85,18 @@ def diagnose_bias(
     samples = measure_all(
         measure_bias, (graph, config, plan), chosen, workers=workers, tell=tell, what="measuring the bias"
     )
-    return _diagnosis(graph, config, plan, samples, reached)
+    whole = min(map(len, samples))  # what diverged with one seed is left out for all
+    require(
+        whole > 1, f"training diverged with lr = {lrs[min(whole, 1)]:g}, so no two learning rates are left; lower lrs"
+    )
+    found = _diagnosis(
+        graph, config, dataclasses.replace(plan, lrs=plan.lrs[:whole]), [seed[:whole] for seed in samples], reached
+    )
+    if whole == len(lrs):
+        return found
+    left_out = f" Training diverged with lr = {lrs[whole]:g}: from there on nothing is measured."
+    settings = {**found.settings, "diverged": list(lrs[whole:])}
+    return dataclasses.replace(found, verdict=found.verdict + left_out, settings=settings)
 
 
 def _diagnosis(

@@ -31,7 +31,7 @@ from cvgnn.estimator import ControlVariate
 from cvgnn.graph import Graph
 from cvgnn.optim import AdamType
 from cvgnn.optim.second_moment import Mean, Ones
-from cvgnn.training import Trainer
+from cvgnn.training import Diverged, Trainer
 
 
 @final
@@ -111,8 +111,15 @@ class _Seen:
         self.H_1 = max(self.H_1, float(g.abs().sum()))
 
 
-def measure_bound(shared: tuple[Graph, TrainConfig], run: BoundRun) -> dict[str, Any]:
-    """One run: everything that Theorem 1 needs of it."""
+def measure_bound(shared: tuple[Graph, TrainConfig], run: BoundRun) -> dict[str, Any] | None:
+    """One run: everything that Theorem 1 needs of it; None for one that diverged."""
+    try:
+        return _measured(shared, run)
+    except Diverged:
+        return None
+
+
+def _measured(shared: tuple[Graph, TrainConfig], run: BoundRun) -> dict[str, Any]:
     graph, config = shared
     config = with_optimizer(config, run.optimizer, run.eta / math.sqrt(run.T))
     config = dataclasses.replace(config, seed=run.seed)

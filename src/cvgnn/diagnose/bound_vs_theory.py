@@ -65,21 +65,27 @@ def diagnose_bound(
         for name in optimizers
         for i in range(seeds)
     ]
-    found = measure_all(measure_bound, (graph, config), runs, workers=workers, tell=tell, what="training")
-    results = [_result(name, [r for r in found if r["optimizer"] == name]) for name in optimizers]
+    measured = measure_all(measure_bound, (graph, config), runs, workers=workers, tell=tell, what="training")
+    diverged = list(dict.fromkeys(run.optimizer for run, r in zip(runs, measured, strict=True) if r is None))
+    left = [name for name in optimizers if name not in diverged]
+    require(bool(left), f"training diverged with {', '.join(diverged)}; choose a smaller eta")
+    found = [r for r in measured if r is not None and r["optimizer"] in left]
+    results = [_result(name, [r for r in found if r["optimizer"] == name]) for name in left]
+    ended = f" Training diverged with {', '.join(diverged)}: left out; a smaller eta may help." if diverged else ""
     return Diagnosis(
         kind="bound",
         dataset=graph.name,
         settings={
             "config": config.to_dict(),
             "optimizers": list(optimizers),
+            "diverged": diverged,
             "steps": steps,
             "etas": {name: chosen[name] for name in optimizers},
             "seeds": [config.seed + i for i in range(seeds)],
             "points": points,
             "draws": draws,
         },
-        verdict=verdict(results),
+        verdict=verdict(results) + ended,
         tables=[bounds_table(results, steps, seeds), constants_table(results), assumptions_table(results)],
         figures=[figure(r, found) for r in results],
         data={"results": results, "runs": [{k: v for k, v in r.items() if k != "along"} for r in found]},
