@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import torch
 
 from cvgnn.config import GraphSource, TrainConfig, make_config
 from cvgnn.datasets import load
+from cvgnn.diagnose import subject
 from cvgnn.diagnose.measure import first_batch
-from cvgnn.diagnose.subject import fresh_trainer, in_float64, stops, trainer_of_run
+from cvgnn.diagnose.subject import fresh_trainer, in_float64, recorded, stops, trainer_of_run
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ControlVariate
 from cvgnn.experiments.folder import RunFolder
+from cvgnn.experiments.memory import estimate
 from cvgnn.experiments.run import build_trainer
 from cvgnn.experiments.session import train_in
 from cvgnn.training import Trainer
@@ -87,6 +90,30 @@ def test_a_runs_checkpoint_in_float64(tmp_path: Path, optimizer: str, history_dt
     assert list(stops(trainer, [4])) == [4]
     for a, b in zip(weights(trainer), weights(plain), strict=True):
         torch.testing.assert_close(a, b.double(), rtol=1e-3, atol=1e-5)
+
+
+def test_what_is_recorded_of_a_run(tmp_path: Path) -> None:
+    config, folder = run_in(tmp_path / "a")
+    other = dataclasses.replace(config, batch_size=7, seed=9)
+    found = recorded(other, folder)
+    assert (found["from_run"], found["batch_size"], found["seed"]) == (True, 7, 9)
+    assert found["trained_as"] == config.to_dict()
+    assert recorded(other, None)["trained_as"] == other.to_dict()
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, config = load("citeseer"), make_config(hidden=64)
+    doubled = in_float64(graph)
+    whole = estimate(doubled, dataclasses.replace(config, estimator="exact", batch_size=120))["a batch"]
+    needed = sum(({**estimate(doubled, config), "a batch": whole}).values())
+    monkeypatch.setattr(subject, "available_bytes", lambda: needed)
+    fresh_trainer(graph, config)
+    monkeypatch.setattr(subject, "available_bytes", lambda: needed - 1)
+    monkeypatch.setattr(subject, "build_trainer", lambda *args: pytest.fail("it was built"))
+    with pytest.raises(
+        CvgnnError, match=r"GiB of memory beside the graph, and .* free; a smaller hidden than 64 takes"
+    ):
+        fresh_trainer(graph, config)
 
 
 def test_folders_that_do_not_fit(tmp_path: Path) -> None:

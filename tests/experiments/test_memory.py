@@ -259,7 +259,7 @@ def test_the_limit_itself_fits(free: Any) -> None:
 
 @pytest.mark.parametrize("gib", [0.0, 0.004, 0.5, 3.0, 9.99, 10.0, 12.3, 1234.5])
 def test_sizes_in_words(gib: float) -> None:
-    words = memory._gib(int(gib * GIB))
+    words = memory.gib(int(gib * GIB))
     assert re.fullmatch(r"[0-9]+(\.[0-9]+)?", words)
     assert float(words) == pytest.approx(gib, rel=0.06)
 
@@ -386,4 +386,4 @@ def test_this_machine() -> None:
     assert 0 < found < 2**50
     assert memory._lines("/no/such/file") == []
     assert memory._lines("/proc/self") == []  # a folder
-    assert math.isfinite(float(memory._gib(found)))
+    assert math.isfinite(float(memory.gib(found)))

@@ -12,7 +12,7 @@ from cvgnn.diagnose.estimator_tables import pairs, tables, verdict
 from cvgnn.diagnose.measure import Moment, Resampling, measure
 from cvgnn.diagnose.record import Diagnosis
 from cvgnn.diagnose.statistics import CONFIDENCE, Split, Units, mean_of, part_of
-from cvgnn.diagnose.subject import fresh_trainer, stops, trainer_of_run
+from cvgnn.diagnose.subject import fresh_trainer, recorded, stops, trainer_of_run
 from cvgnn.diagnose.variants import Variant, require_histories, variants
 from cvgnn.diagnose.ztest import LEVEL, Projections, Tests, aggregation_test, corrected
 from cvgnn.errors import require, require_integer
@@ -79,13 +79,12 @@ def diagnose_estimator(
             moments.append(Moment(trainer.iterations, found))
         tests = _tests(trainer, chosen, draws=test_draws, seed=config.seed, tell=tell)
     settings = {
-        **config.to_dict(),
+        **recorded(config, run),
         "batch": batch,
         "resamples": plan.batches,
         "draws": draws,
         "test_draws": test_draws,
         "steps": [moment.step for moment in moments],
-        "from_run": run is not None,
         "variants": [variant.label for variant in chosen],
     }
     whole = config.batch_size >= graph.train_ids.numel() and trainer.loader.mode == "shuffle"

@@ -18,7 +18,8 @@ from cvgnn.graph import Propagation
 from cvgnn.model import GCN, check_labels, loss_and_gradient
 from cvgnn.sampling import Batch, BatchLoader, FeatureSource, NeighborSampler
 
-_NODES_PER_PIECE = 1 << 14
+NODES_PER_PIECE = 1 << 14
+"""Of the exact gradient: so many nodes with all their neighbors are in memory at a time."""
 
 
 class Gradient(NamedTuple):
@@ -90,8 +91,8 @@ class FullGradient:
     ) -> None:
         check_labels(labels, propagation.num_nodes)
         sampler = NeighborSampler(propagation, num_neighbors=-1, num_layers=num_layers, control=False)
-        loader = BatchLoader(ids, sampler, batch_size=_NODES_PER_PIECE)
-        self._pieces = [loader.batch(piece, step=0) for piece in torch.split(ids, _NODES_PER_PIECE)]
+        loader = BatchLoader(ids, sampler, batch_size=NODES_PER_PIECE)
+        self._pieces = [loader.batch(piece, step=0) for piece in torch.split(ids, NODES_PER_PIECE)]
         self._estimator = SampledSum(features)
         self._labels = labels
         self._weight_decay = weight_decay

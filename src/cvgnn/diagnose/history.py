@@ -14,7 +14,7 @@ from torch import Tensor
 from cvgnn.config import TrainConfig
 from cvgnn.diagnose.bias import readable_rows
 from cvgnn.diagnose.record import Diagnosis, Figure, Line, Table
-from cvgnn.diagnose.subject import fresh_trainer, stops, trainer_of_run
+from cvgnn.diagnose.subject import fresh_trainer, recorded, stops, trainer_of_run
 from cvgnn.diagnose.words import digits, percent
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import ControlVariate
@@ -90,7 +90,7 @@ def diagnose_history(
     return Diagnosis(
         kind="history",
         dataset=graph.name,
-        settings={**config.to_dict(), "steps": sorted({m.step for m in moments}), "from_run": run is not None},
+        settings={**recorded(config, run), "steps": sorted({m.step for m in moments})},
         verdict=_verdict([m for m in moments if m.step == last], trainer),
         tables=[_table(moments)],
         figures=[*_figures(moments, layers), _histogram(ages, last)],

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from cvgnn.checkpoint import Checkpoints
 from cvgnn.config import TrainConfig
+from cvgnn.diagnose.gradient import NODES_PER_PIECE
 from cvgnn.errors import CvgnnError, require, require_integer
+from cvgnn.experiments.memory import available_bytes, estimate, gib
 from cvgnn.experiments.run import build_trainer, check
 from cvgnn.experiments.session import Say, to_stderr
 from cvgnn.experiments.settings import read_settings
@@ -35,8 +37,9 @@ def in_float64(graph: Graph) -> Graph:
 
 def fresh_trainer(graph: Graph, config: TrainConfig) -> Trainer:
     """A run before its first step, in float64, that never looks at accuracies."""
-    check(graph, dataclasses.replace(config, output="last"), memory=False)
-    trainer = build_trainer(in_float64(graph), dataclasses.replace(config, output="last"))
+    config = dataclasses.replace(config, output="last")
+    check(graph, config, memory=False)
+    trainer = build_trainer(_that_fits(graph, config), config)
     trainer.evaluator = None
     return trainer
 
@@ -54,13 +57,38 @@ def trainer_of_run(folder: Path, graph: Graph, *, say: Say = to_stderr) -> Train
     if found is None:
         raise CvgnnError(f"{folder} holds no checkpoint; train with cvgnn train --out, which saves one at its end")
     check(graph, config, memory=False)
-    trainer = build_trainer(in_float64(graph), config, initialize=False)
+    trainer = build_trainer(_that_fits(graph, config), config, initialize=False)
     try:
         restore_trainer(trainer, _InFloat64(found.tensors), found.body.get("trainer"))
     except CvgnnError as error:
         raise CvgnnError(f"the checkpoint {found.path} does not fit the graph {graph.name!r}: {error}") from None
     trainer.evaluator = None
     return trainer
+
+
+def recorded(config: TrainConfig, run: Path | None) -> dict[str, Any]:
+    """What a diagnosis tells of how the numbers came about: how it measured, and how its subject was trained.
+
+    Args:
+        config: of the measurement.
+        run: folder of the run that it was made of; its own config, with which it also trains on, is told too.
+    """
+    trained_as = config if run is None else read_settings(run / "config.json")[1]
+    return {**config.to_dict(), "from_run": run is not None, "trained_as": trained_as.to_dict()}
+
+
+def _that_fits(graph: Graph, config: TrainConfig) -> Graph:
+    """The graph in float64; refused where a run and its exact gradient, over whole neighborhoods, need more memory."""
+    doubled = in_float64(graph)
+    whole = dataclasses.replace(config, estimator="exact", batch_size=min(NODES_PER_PIECE, graph.train_ids.numel()))
+    needed = {**estimate(doubled, config), "a batch": estimate(doubled, whole)["a batch"]}
+    total, there = sum(needed.values()), available_bytes()
+    if there is not None and total > there:
+        raise CvgnnError(
+            f"diagnosing in float64 takes about {gib(total)} GiB of memory beside the graph, and {gib(there)} GiB "
+            f"are free; a smaller hidden than {config.hidden} takes less, and a part of the graph"
+        )
+    return doubled
 
 
 def stops(trainer: Trainer, steps: Sequence[int]) -> Iterator[int]:

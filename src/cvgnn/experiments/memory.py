@@ -51,9 +51,9 @@ def check_memory(graph: Graph, config: TrainConfig) -> None:
     total = sum(needed.values())
     if there is None or total <= there:
         return
-    shares = ", ".join(f"{_gib(b)} {name}" for name, b in needed.items() if b >= total // 50)
+    shares = ", ".join(f"{gib(b)} {name}" for name, b in needed.items() if b >= total // 50)
     raise CvgnnError(
-        f"this run needs about {_gib(total)} GiB of memory beside the graph ({shares}), and {_gib(there)} GiB are "
+        f"this run needs about {gib(total)} GiB of memory beside the graph ({shares}), and {gib(there)} GiB are "
         f"free; {_advice(graph, config, needed)}, or go ahead with check_memory=False"
     )
 
@@ -148,5 +148,10 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _gib(num_bytes: int) -> str:
+def gib(num_bytes: int) -> str:
+    """A number of bytes in GiB, in two digits.
+
+    >>> gib(3 * 2**29)
+    '1.5'
+    """
     return f"{num_bytes / _GIB:.2g}" if num_bytes < 10 * _GIB else f"{num_bytes / _GIB:.0f}"

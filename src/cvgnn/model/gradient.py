@@ -39,17 +39,12 @@ def plain_layers(model: torch.nn.Module) -> Layers | None:
     if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
         return None
     layers = layers_of(model)
-    seen = set()
-    for weight, sigma in layers:
-        for p in (weight, *sigma):
-            if p is None:
-                continue
-            if type(p) is not Parameter or not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks:
-                return None
-            if p in seen:  # by identity: tensors hash so
-                return None
-            seen.add(p)
-    return layers
+    parameters = [p for weight, sigma in layers for p in (weight, *sigma) if p is not None]
+    for p in parameters:
+        if type(p) is not Parameter or not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks:
+            return None
+    shared = len(set(map(id, parameters))) < len(parameters)
+    return None if shared else layers
 
 
 def layers_of(model: GCN) -> Layers:
