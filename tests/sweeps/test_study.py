@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from cvgnn.errors import CvgnnError
+from cvgnn.sweeps import study as study_file
 from cvgnn.sweeps.space import parse_space
 from cvgnn.sweeps.study import Study, open_study, shown_storage
 from cvgnn.sweeps.trials import Trial
 
 optuna = pytest.importorskip("optuna", reason="needs Optuna: pip install 'cvgnn[search]'")
+sqlalchemy = pytest.importorskip("sqlalchemy", reason="comes with Optuna")
 
 SPACE = parse_space(["lr=0.001..0.1:log", "hidden=8..64", "num_neighbors=2,10+5"])
 SETTING = {"epochs": 3, "num_neighbors": "2,10+5", "runs": 2}
@@ -181,6 +184,36 @@ def test_a_storage_that_cannot_be_used(storage: str, sentence: str) -> None:
     assert str(caught.value).startswith(sentence)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_the_driver_of_a_storage_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    with (
+        pytest.raises(CvgnnError, match=r"cannot use mysql\+pymysql://host/db .* is missing \(pip install pymysql\)"),
+        opened("mysql+pymysql://me:secret@host/db"),
+    ):
+        pass
+
+
+def test_a_new_database_that_others_begin_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ["(1050, \"Table 'trials' already exists\")", "UNIQUE constraint failed"]
+
+    class Unlucky(optuna.storages.RDBStorage):  # type: ignore[misc, name-defined]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            if said:
+                raise sqlalchemy.exc.OperationalError("CREATE TABLE", {}, Exception(said.pop()))
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(Unlucky, "__signature__", inspect.signature(optuna.storages.RDBStorage), raising=False)
+    monkeypatch.setattr(optuna.storages, "RDBStorage", Unlucky)
+    monkeypatch.setattr(study_file, "_ATTEMPT_SECONDS", 0.0)
+    monkeypatch.setattr(study_file, "_ATTEMPTS", 3)
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    with opened(storage) as study:
+        assert study.trials() == []
+    said += ["already exists"] * 3
+    with pytest.raises(CvgnnError, match="already exists"), opened(storage):
+        pass
 
 
 def test_what_is_shown_of_a_storage() -> None:

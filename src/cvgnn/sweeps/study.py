@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from cvgnn.errors import CvgnnError, require
 from cvgnn.experiments.identity import differences
@@ -26,8 +26,11 @@ from cvgnn.sweeps.trials import State, Trial
 if TYPE_CHECKING:
     import optuna
 
+T = TypeVar("T")
+
 _BEAT_SECONDS, _DEAD_SECONDS = 60, 300
 _SQLITE_WAIT_SECONDS = 60
+_ATTEMPTS, _ATTEMPT_SECONDS = 10, 0.5
 _LONGEST_REASON = 1000
 _SETTING, _CODE, _OWNER, _RESULTS, _REASON, _CONTINUES = "setting", "code", "owner", "results", "reason", "continues"
 
@@ -222,7 +225,25 @@ def _opened(storage: str) -> optuna.storages.BaseStorage:
     options: dict[str, Any] = {"heartbeat_stale_trial_callback" if named else "failed_trial_callback": _go_on}
     if storage.startswith("sqlite"):
         options["engine_kwargs"] = {"connect_args": {"timeout": _SQLITE_WAIT_SECONDS}}
-    return RDBStorage(storage, heartbeat_interval=_BEAT_SECONDS, grace_period=_DEAD_SECONDS, **options)
+    options |= {"heartbeat_interval": _BEAT_SECONDS, "grace_period": _DEAD_SECONDS}
+    return _begun_together(lambda: RDBStorage(storage, **options))
+
+
+def _begun_together(make: Callable[[], T]) -> T:
+    """What `make` returns; tried again where another machine makes the tables of the same new database just then."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    for attempt in range(_ATTEMPTS):
+        try:
+            return make()
+        except SQLAlchemyError as error:
+            made_by_others = any(
+                words in str(error).lower() for words in ("already exists", "duplicate", "unique constraint")
+            )
+            if not made_by_others or attempt == _ATTEMPTS - 1:
+                raise
+            time.sleep(_ATTEMPT_SECONDS)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _mend(journal: str) -> None:
@@ -299,6 +320,8 @@ def _told(storage: str) -> Iterator[None]:
         said = error.strerror if isinstance(error, OSError) else None
         lines = str(said or error).replace(storage, shown_storage(storage)).strip().splitlines()
         what = lines[0][:300].rstrip(".") if lines else type(error).__name__
+        if isinstance(error, ImportError) and isinstance(error.__cause__, ImportError):
+            what = f"its driver is missing (pip install {error.__cause__.name})"
         raise CvgnnError(
             f"cannot use {shown_storage(storage)} for the study: {what}; check --storage, then the same command goes on"
         ) from None
