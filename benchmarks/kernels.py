@@ -92,11 +92,11 @@ def last_layers(repetitions: int) -> list[dict[str, Any]]:
 
         def small(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
             for _ in range(200):
-                gradient._small_top(A, W, bias, batch, labels)
+                gradient._small_top(A, W, bias, batch, labels, 0.0)
 
         def wide(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
             for _ in range(200):
-                gradient._wide_top(A, W, bias, batch, labels, wanted=True)
+                gradient._wide_top(A, W, bias, batch, labels, 0.0, wanted=True)
 
         with torch.no_grad():
             rows.append(compare(f"{n} nodes, width {d}, {C} classes: {n * d * C}", small, wide, repetitions))

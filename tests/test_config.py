@@ -41,6 +41,7 @@ CHOICES = {
 }
 
 NOT_WHOLE = (0, -1, True, 1.0, 2.5, "2", None)
+DROPPED = ("dropout", "input_dropout", "label_smoothing")
 NOT_A_NUMBER = (math.nan, math.inf, -math.inf, True, "0.1")
 REFUSED: list[tuple[str, Any]] = [
     *((name, value) for name in ("batch_size", "epochs", "layers", "hidden", "eval_every") for value in NOT_WHOLE),
@@ -51,7 +52,7 @@ REFUSED: list[tuple[str, Any]] = [
     *(("weight_decay", value) for value in (-1e-9, None, *NOT_A_NUMBER)),
     *((name, value) for name in ("nu_min", "clip_norm") for value in (0.0, -1e-8, *NOT_A_NUMBER)),
     *((name, value) for name in ("beta1", "beta2") for value in (1, 1.0, 1.5, -0.1, *NOT_A_NUMBER)),
-    *((name, value) for name in ("dropout", "input_dropout") for value in (1, 1.0, 1.5, -0.1, None, *NOT_A_NUMBER)),
+    *((name, value) for name in DROPPED for value in (1, 1.0, 1.5, -0.1, None, *NOT_A_NUMBER)),
     *(("patience", value) for value in (-1, True, 0.0, "0", None)),
 ]
 
@@ -186,6 +187,7 @@ OTHER = {
     "bias": not DEFAULTS.bias,
     "dropout": 0.12,
     "input_dropout": 0.13,
+    "label_smoothing": 0.14,
     "patience": 8,
     "eval_every": 4,
     "seed": 13,

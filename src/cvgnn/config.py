@@ -120,6 +120,9 @@ class TrainConfig:
     weight_decay: float = 5e-4
     """L2 coefficient, added to the gradient."""
 
+    label_smoothing: float = 0.0
+    """Share of each label that is spread over all classes: the loss is less sure of the labels than they are."""
+
     batch_size: int = 512
     """Training nodes in a batch."""
 
@@ -153,8 +156,9 @@ class TrainConfig:
     input_dropout: float = 0.0
     """Share of the propagated features' entries dropped in training."""
 
-    feature_norm: Literal["none", "row"] = "none"
-    """row = divide the features of each node by the sum of their absolute values, as is usual for bags of words."""
+    feature_norm: Literal["none", "row", "l2"] = "none"
+    """Divide the features of each node: row = by the sum of their absolute values, as is usual for bags of words, l2 =
+    by their Euclidean norm."""
 
     init: Literal["uniform", "glorot"] = "uniform"
     """First weights: uniform = as torch.nn.Linear (the paper's experiments), glorot = as most GCNs, biases zero."""
@@ -202,7 +206,7 @@ class TrainConfig:
         self._check_fan_out()
         require_number("lr", self.lr, "a number above 0", above=0.0)
         require_number("weight_decay", self.weight_decay, "zero or a positive number", at_least=0.0)
-        for name in ("dropout", "input_dropout"):
+        for name in ("dropout", "input_dropout", "label_smoothing"):
             require_number(name, getattr(self, name), "a number in [0, 1)", at_least=0.0, below=1.0)
         for name in ("beta1", "beta2"):
             if getattr(self, name) is not None:

@@ -29,7 +29,7 @@ OTHER: dict[str, Any] = {
     "beta1": 0.5, "beta2": 0.5, "nu_min": 1e-6, "weight_decay": 0.0, "batch_size": 7, "batches": "replacement",
     "layers": 3, "hidden": 65, "norm": "layer", "bias": False, "dropout": 0.25, "normalization": "random-walk",
     "history_dtype": "bfloat16", "output": "last", "eval_every": 2, "seed": 1, "clip_norm": 1.0, "bad_step": "skip",
-    "input_dropout": 0.5, "feature_norm": "row", "init": "glorot",
+    "input_dropout": 0.5, "feature_norm": "row", "init": "glorot", "label_smoothing": 0.1,
 }  # fmt: skip
 FREE = {"epochs": 7, "patience": 5, "threads": 2}
 """What may change; the threads that are used are given apart."""

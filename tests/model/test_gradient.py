@@ -68,16 +68,20 @@ def last_layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         {"mode": "replacement", "sparse": True},
         {"input_dropout": 0.5},
         {"input_dropout": 0.5, "sparse": True, "K": 3},
+        {"smoothing": 0.3},
+        {"smoothing": 0.3, "mode": "replacement", "K": 1},
     ],
     ids=str,
 )
 def test_loss_gradient_and_staged_writes_are_autograds(options: dict) -> None:
-    graph, model, estimator, loader = setting(**options)
+    smoothing = options.get("smoothing", 0.0)
+    graph, model, estimator, loader = setting(**{k: v for k, v in options.items() if k != "smoothing"})
     for batch in loader.epoch(1):
-        value = loss_and_gradient(model, batch, estimator, graph.y)
+        value = loss_and_gradient(model, batch, estimator, graph.y, smoothing=smoothing)
         staged = {k: H.clone() for k, (_, H) in getattr(estimator, "_staged", {}).items()}
         mine = [p.grad for p in model.parameters()]
-        expected = cross_entropy(batch.select(model(batch, estimator)), graph.y[batch.ids])
+        logits = batch.select(model(batch, estimator))
+        expected = cross_entropy(logits, graph.y[batch.ids], label_smoothing=smoothing)
         torch.testing.assert_close(value, expected.detach(), rtol=0, atol=1e-12)
         for a, b in zip(mine, torch.autograd.grad(expected, list(model.parameters())), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-12)

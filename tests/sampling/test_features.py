@@ -10,7 +10,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.graph import Graph, Propagation, from_edges
 from cvgnn.reference import dense_P
 from cvgnn.sampling import propagate_features
-from cvgnn.sampling.features import SparseInput
+from cvgnn.sampling.features import FeatureNorm, SparseInput
 from tests.build import random_adjacency, sparse_features
 
 N, F = 20, 9
@@ -60,15 +60,18 @@ def test_features_are_taken_in_the_dtype_of_P() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_row_normalised_features(sparse: bool) -> None:
-    """Rows are divided by their absolute sums, a row of zeros stays, and a `P X` made before is not taken."""
+@pytest.mark.parametrize(("feature_norm", "order"), [("row", 1), ("l2", 2)])
+def test_row_normalised_features(sparse: bool, feature_norm: FeatureNorm, order: int) -> None:
+    """Rows are divided by their norms, a row of zeros stays, and a `P X` made before is not taken."""
     g = graph(sparse)
     P = Propagation(g)
-    sums = np.abs(X).sum(axis=1, keepdims=True)
-    expected = dense_P(A) @ (X / np.where(sums > 0, sums, 1.0))
+    norms = np.linalg.norm(X, order, axis=1, keepdims=True)
+    expected = dense_P(A) @ (X / np.where(norms > 0, norms, 1.0))
     held = replace(g, PX=g.x, PX_normalization="symmetric")
     for each in (g, held):
-        rows = propagate_features(each, P, feature_norm="row").span(0, N).matmul(torch.eye(F, dtype=torch.float64))
+        rows = (
+            propagate_features(each, P, feature_norm=feature_norm).span(0, N).matmul(torch.eye(F, dtype=torch.float64))
+        )
         torch.testing.assert_close(rows, torch.from_numpy(expected), rtol=0, atol=1e-12)
     with pytest.raises(CvgnnError, match="unknown feature_norm 'col'"):
         propagate_features(g, P, feature_norm="col")  # type: ignore[arg-type]

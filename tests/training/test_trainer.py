@@ -44,7 +44,8 @@ class Case:
     mode: str = "shuffle"
     dropout: float = 0.0
     input_dropout: float = 0.0
-    row_norm: bool = False
+    feature_norm: str = "none"
+    smoothing: float = 0.0
     init: str = "uniform"
     sparse: bool = False
     D: int = 2
@@ -66,10 +67,10 @@ CASES += [replace(BASE, K=3, estimator=e) for e in ("ns", "exact")]
 CASES += [replace(BASE, K=K, mode="replacement") for K in (1, 2, 3)]
 CASES += [replace(BASE, K=3, dropout=0.4, scheme=s) for s in ("without-replacement", "released")]
 CASES += [
-    replace(BASE, K=K, input_dropout=0.6, dropout=p, sparse=s, row_norm=r, init="glorot")
-    for K, p in ((1, 0.0), (2, 0.4), (3, 0.0))
+    replace(BASE, K=K, input_dropout=0.6, dropout=p, sparse=s, feature_norm=n, init="glorot", smoothing=e)
+    for K, p, e in ((1, 0.0, 0.3), (2, 0.4, 0.1), (3, 0.0, 0.0))
     for s in (False, True)
-    for r in (False, True)
+    for n in ("none", "row", "l2")
 ]
 CASES += [replace(BASE, K=3, normalization="random-walk", weighted=True), replace(BASE, K=3, D=-1), replace(BASE, D=1)]
 
@@ -86,10 +87,9 @@ class Pair:
             kept = np.where(np.abs(X) > 0.3, X, 0.0)
             self.graph, X = replace(self.graph, x=sparse_features(kept)), kept
         self.propagation = Propagation(self.graph, normalization=case.normalization)
-        self.features = propagate_features(
-            self.graph, self.propagation, feature_norm="row" if case.row_norm else "none"
-        )
-        X = X / np.maximum(np.abs(X).sum(axis=1, keepdims=True), 1e-300) if case.row_norm else X
+        self.features = propagate_features(self.graph, self.propagation, feature_norm=case.feature_norm)
+        if case.feature_norm != "none":
+            X = X / np.maximum(np.linalg.norm(X, {"row": 1, "l2": 2}[case.feature_norm], axis=1, keepdims=True), 1e-300)
         self.model = GCN(
             in_channels=5, hidden_channels=4, out_channels=3, num_layers=case.K, norm=case.norm, bias=case.bias,
             dropout=case.dropout, input_dropout=case.input_dropout, init=case.init, seed=SEED, dtype=torch.float64,
@@ -108,13 +108,14 @@ class Pair:
             loader=BatchLoader(self.graph.train_ids, self.sampler, batch_size=4, mode=case.mode, seed=SEED),
             optimizer=make_optimizer(case.optimizer, self.model.parameters(), form=case.form, **common, **given),
             labels=self.graph.y,
+            label_smoothing=case.smoothing,
         )
         params = {name: p.detach().numpy().copy() for name, p in self.model.named_parameters()}
         self.replica_optimizer = ReferenceOptimizer(case.optimizer, case.form, **common, **given)
         self.replica = ReferenceTrainer(
             A, X, self.graph.y.numpy(), params, K=case.K, fan_outs=[None] + [fan_out] * (case.K - 1),
             scheme=case.scheme, estimator=case.estimator, normalization=case.normalization,
-            optimizer=self.replica_optimizer,
+            smoothing=case.smoothing, optimizer=self.replica_optimizer,
         )  # fmt: skip
 
     def _estimator(self) -> Estimator:
@@ -164,7 +165,7 @@ def close(mine: torch.Tensor, expected: np.ndarray) -> None:
 
 
 # The last layer of a small batch is one compiled call; torch's, for others, gets some of the cases too.
-TORCHS = [
+TORCHS = [replace(BASE, mode="replacement", smoothing=0.3)] + [
     replace(BASE, K=K, norm=n, mode=m) for K in (2, 3) for n in ("layer", "none") for m in ("shuffle", "replacement")
 ]
 
@@ -255,3 +256,30 @@ def test_refused_values() -> None:
         next(make_trainer(GRAPH).epochs(0))
     with pytest.raises(CvgnnError, match="eval_every must be at least 1, not 0"):
         next(make_trainer(GRAPH).epochs(1, eval_every=0))
+
+
+def test_autograd_smooths_labels_as_the_chained_gradient_does() -> None:
+    pairs = [Pair(replace(BASE, smoothing=0.3)) for _ in range(2)]
+    pairs[1].model.register_forward_hook(lambda *_: None)  # autograd's from now on
+    batch = next(iter(pairs[0].trainer.loader.epoch(1)))
+    losses = [float(pair.trainer.step(batch)) for pair in pairs]
+    plain = float(Pair(BASE).trainer.step(batch))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+    assert abs(losses[0] - plain) > 1e-3
+    for a, b in zip(*(pair.model.parameters() for pair in pairs), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_smoothed_labels_that_cannot_be() -> None:
+    t = make_trainer(GRAPH)
+    parts = {
+        "model": t.model,
+        "estimator": t.estimator,
+        "loader": t.loader,
+        "optimizer": t.optimizer,
+        "labels": t.labels,
+    }
+    with pytest.raises(CvgnnError, match=r"label_smoothing must be a number in \[0, 1\), not 1.0"):
+        Trainer(**parts, label_smoothing=1.0)
+    with pytest.raises(CvgnnError, match="label_smoothing is cross entropy's"):
+        Trainer(**parts, label_smoothing=0.1, loss=torch.nn.functional.nll_loss)

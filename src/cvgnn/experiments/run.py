@@ -203,6 +203,7 @@ def build_trainer(
         keep_tau=config.output == "tau",
         guard=Guard(clip_norm=config.clip_norm, skip_bad=config.bad_step == "skip"),
         schedule=make_schedule(config.schedule, epochs=config.epochs),
+        label_smoothing=config.label_smoothing,
     )
 
 

@@ -67,10 +67,11 @@ class SparseFeatures:
         """The same matrix with its values in another dtype."""
         return SparseFeatures(self.indptr, self.indices, self.values.to(dtype), self.num_columns)
 
-    def absolute_row_sums(self) -> Tensor:
-        """float64 `[N]`: the sum of the absolute values of each row."""
+    def row_norms(self, order: int) -> Tensor:
+        """float64 `[N]`: the 1-norm or the 2-norm of each row's entries."""
         row = torch.repeat_interleave(torch.arange(self.shape[0]), self.indptr.diff())
-        return torch.bincount(row, weights=self.values.abs().double(), minlength=self.shape[0])
+        sums = torch.bincount(row, weights=self.values.double().abs().pow(order), minlength=self.shape[0])
+        return sums.pow(1 / order)
 
     def to_dense(self) -> Tensor:
         """The matrix written out; repeated columns in one row add up."""

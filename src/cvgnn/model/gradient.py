@@ -54,7 +54,13 @@ def layers_of(model: GCN) -> Layers:
 
 @torch.no_grad()
 def loss_and_gradient(
-    model: GCN, batch: Batch, estimator: Estimator, labels: Tensor, layers: Layers | None = None
+    model: GCN,
+    batch: Batch,
+    estimator: Estimator,
+    labels: Tensor,
+    layers: Layers | None = None,
+    *,
+    smoothing: float = 0.0,
 ) -> Tensor:
     """The mean cross entropy of `model` on a batch (Algorithm 1, lines 6 to 11); its gradient replaces the `.grad`s.
 
@@ -64,6 +70,7 @@ def loss_and_gradient(
         estimator: gives the aggregated inputs and stages history writes.
         labels: int64 `[N]`.
         layers: the model's, where they are at hand.
+        smoothing: share of each label that is spread over all classes.
 
     Returns:
         A scalar.
@@ -78,7 +85,7 @@ def loss_and_gradient(
         estimator.keep(k, batch, H)
         passes.append((A, done))
         A = out
-    value, dA = _top(A, W, last.bias, batch, labels, wanted=bool(hiddens))
+    value, dA = _top(A, W, last.bias, batch, labels, smoothing, wanted=bool(hiddens))
     for (weight, sigma), (A, done) in zip(reversed(hiddens), reversed(passes), strict=True):
         dZ, gradients = hidden.backward(dA, done)
         weight.grad = weight_gradient(A, dZ)
@@ -99,26 +106,28 @@ def check_labels(labels: Tensor, num_nodes: int) -> None:
 
 
 def _top(
-    A: LayerInput, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor, *, wanted: bool
+    A: LayerInput, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor, smoothing: float, *, wanted: bool
 ) -> tuple[Tensor, Tensor]:
     """The loss; the last layer's gradients are set, and that of its input `A` is returned, empty if not `wanted`."""
     if isinstance(A, Tensor) and wanted and A.shape[0] * W.numel() <= _SMALL:
-        return _small_top(A, W, bias, batch, labels)
-    return _wide_top(A, W, bias, batch, labels, wanted=wanted)
+        return _small_top(A, W, bias, batch, labels, smoothing)
+    return _wide_top(A, W, bias, batch, labels, smoothing, wanted=wanted)
 
 
 def _wide_top(
-    A: LayerInput, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor, *, wanted: bool
+    A: LayerInput, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor, smoothing: float, *, wanted: bool
 ) -> tuple[Tensor, Tensor]:
     """`_top` by torch's operations."""
-    value, dZ = _loss_of_logits(product(A, W, bias), batch, labels)
+    value, dZ = _loss_of_logits(product(A, W, bias), batch, labels, smoothing)
     W.grad = weight_gradient(A, dZ)
     if bias is not None:
         bias.grad = dZ.sum(dim=0)
     return value, input_gradient(dZ, W) if wanted else dZ[:0]
 
 
-def _small_top(A: Tensor, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _small_top(
+    A: Tensor, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
     """`_top` in one compiled call."""
     a, w = A.contiguous().numpy(), W.detach().numpy()
     n, C = a.shape[0], w.shape[1]
@@ -128,7 +137,7 @@ def _small_top(A: Tensor, W: Tensor, bias: Tensor | None, batch: Batch, labels: 
     dW, d_bias, dA, scratch = (np.empty(s, a.dtype) for s in (w.shape, C, a.shape, (n, C)))
     ids = batch.ids.numpy()
     place, placed = (ids, False) if batch.place is None else (batch.place.numpy(), True)
-    mean, bad = kernels.top(a, w, b, labels.numpy(), ids, place, placed, scratch, dW, d_bias, dA)
+    mean, bad = kernels.top(a, w, b, labels.numpy(), ids, place, placed, smoothing, scratch, dW, d_bias, dA)
     _refuse_label(bad, ids, labels, C)
     W.grad = torch.from_numpy(dW)
     if bias is not None:
@@ -144,7 +153,7 @@ def _refuse_label(bad: int, ids: np.ndarray[Any, np.dtype[Any]], labels: Tensor,
         )
 
 
-def _loss_of_logits(Z: Tensor, batch: Batch, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _loss_of_logits(Z: Tensor, batch: Batch, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """The loss and its gradient with respect to the logits of the batch's distinct nodes."""
     log_p = torch.log_softmax(Z.contiguous(), dim=1)
     dZ = torch.zeros_like(log_p)
@@ -152,7 +161,7 @@ def _loss_of_logits(Z: Tensor, batch: Batch, labels: Tensor) -> tuple[Tensor, Te
     place = ids if batch.place is None else batch.place.numpy()
     placed = batch.place is not None
     mean, bad = kernels.cross_entropy(
-        log_p.numpy(), log_p.exp().numpy(), labels.numpy(), ids, place, placed, dZ.numpy()
+        log_p.numpy(), log_p.exp().numpy(), labels.numpy(), ids, place, placed, smoothing, dZ.numpy()
     )
     _refuse_label(bad, ids, labels, Z.shape[1])
     return torch.from_numpy(np.array(mean, log_p.numpy().dtype)), dZ

@@ -185,38 +185,47 @@ def backward(d_out, indptr, indices, weight, sent, Z, bias, gain, mean, inverse,
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def cross_entropy(log_p, p, labels, ids, place, placed, dZ):  # type: ignore[no-untyped-def]
-    """The mean over the batch of -log softmax(z)[label], and its gradient with respect to the logits `z` added to `dZ`.
+def cross_entropy(log_p, p, labels, ids, place, placed, smoothing, dZ):  # type: ignore[no-untyped-def]
+    """The mean over the batch of -sum_c q[c] log softmax(z)[c], and its gradient by the logits `z` added to `dZ`.
+
+    `q` is 1 at the label, less `smoothing`, which is spread over all classes.
 
     Args:
         log_p, p: `[n, C]`, log softmax of the logits and softmax.
         labels: `[N]`.
         ids: `[B]`, the batch's node ids.
         place: `[B]`, the row of each if `placed`; else row `i` is the `i`-th's.
+        smoothing: in `[0, 1)`.
         dZ: `[n, C]`, zero.
 
     Returns:
         The mean, summed in float64; the position in `ids` of the first node whose label is no class, or -1.
     """
     total = 0.0
-    share = p.dtype.type(1.0 / ids.size)
+    C = p.shape[1]
+    share, sure = p.dtype.type(1.0 / ids.size), p.dtype.type((1.0 - smoothing) / ids.size)
+    spread = p.dtype.type(smoothing / (C * ids.size))
     for i in range(ids.size):
         row = place[i] if placed else i
         if ids[i] < 0 or ids[i] >= labels.size:
             return np.nan, i
         label = labels[ids[i]]
-        if label < 0 or label >= p.shape[1]:
+        if label < 0 or label >= C:
             return np.nan, i
-        total -= log_p[row, label]
+        total -= (1.0 - smoothing) * log_p[row, label]
         softmax, dz = p[row], dZ[row]
-        for c in range(dz.size):
+        for c in range(C):
             dz[c] += share * softmax[c]
-        dz[label] -= share
+        dz[label] -= sure
+        if smoothing > 0.0:
+            for c in range(C):
+                total -= smoothing / C * log_p[row, c]
+                dz[c] -= spread
     return total / ids.size, -1
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def top(A, W, bias, labels, ids, place, placed, P, dW, d_bias, dA):  # type: ignore[no-untyped-def]
+def top(A, W, bias, labels, ids, place, placed, smoothing, P, dW, d_bias, dA):  # type: ignore[no-untyped-def]
     """The last layer on a small batch, forward and back: logits `A W + b`, mean cross entropy, and its gradients.
 
     What `cvgnn.model.gradient` otherwise makes of a dozen calls of torch, each of which takes longer than the sums.
@@ -224,7 +233,7 @@ def top(A, W, bias, labels, ids, place, placed, P, dW, d_bias, dA):  # type: ign
     Args:
         A: `[n, d]`, the aggregate.
         W, bias: `[d, C]` and `[C]`.
-        labels, ids, place, placed: as in `cross_entropy`.
+        labels, ids, place, placed, smoothing: as in `cross_entropy`.
         P: `[n, C]`, scratch: the logits less their row's largest, then their gradient.
         dW, d_bias, dA: the gradients, of the shapes of `W`, `bias` and `A`.
 
@@ -233,7 +242,8 @@ def top(A, W, bias, labels, ids, place, placed, P, dW, d_bias, dA):  # type: ign
     """
     n, d = A.shape
     C = W.shape[1]
-    zero, share = A.dtype.type(0), A.dtype.type(1.0 / ids.size)
+    zero, share, sure = A.dtype.type(0), A.dtype.type(1.0 / ids.size), A.dtype.type((1.0 - smoothing) / ids.size)
+    spread = smoothing / C
     count = np.zeros(n, np.int64)  # how often a node was drawn
     total = 0.0
     for i in range(ids.size):  # labels first: nothing may be written for one that is none
@@ -254,18 +264,22 @@ def top(A, W, bias, labels, ids, place, placed, P, dW, d_bias, dA):  # type: ign
         for c in range(C):
             z[c] -= largest
     for i in range(ids.size):
-        total -= P[place[i] if placed else i, labels[ids[i]]]
+        total -= (1.0 - smoothing) * P[place[i] if placed else i, labels[ids[i]]]
     for i in range(n):
         z, mass = P[i], zero
+        if smoothing > 0.0:
+            for c in range(C):
+                total -= count[i] * spread * z[c]
         for c in range(C):
             z[c] = np.exp(z[c])
             mass += z[c]
         total += count[i] * np.log(float(mass))
         scale = share * A.dtype.type(count[i]) / mass
+        less = share * A.dtype.type(count[i] * spread)
         for c in range(C):
-            z[c] *= scale
+            z[c] = z[c] * scale - less
     for i in range(ids.size):
-        P[place[i] if placed else i, labels[ids[i]]] -= share
+        P[place[i] if placed else i, labels[ids[i]]] -= sure
     dW[:] = zero
     d_bias[:] = zero
     for i in range(n):

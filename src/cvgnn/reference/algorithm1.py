@@ -48,6 +48,7 @@ class ReferenceTrainer:
         scheme: How neighbors are drawn, one of `sampling.SCHEMES`.
         estimator: "cv", "ns" or "exact" ("exact" reads neither fan_outs nor draws).
         normalization: "symmetric" or "random-walk".
+        smoothing: Of the labels, see `layers.softmax_cross_entropy`.
         optimizer: Object with `step(W, G) -> W`.
 
     After each step: `params` is W_{t+1}; `Hbar` the updated histories by k = 1..K-1; `loss`, `grads`, `H` and
@@ -67,12 +68,14 @@ class ReferenceTrainer:
         scheme: str = "without-replacement",
         estimator: str = "cv",
         normalization: str = "symmetric",
+        smoothing: float = 0.0,
         optimizer: Optimizer,
     ) -> None:
         if estimator not in ESTIMATORS:
             raise unknown_name("estimator", estimator, ESTIMATORS)
         require(len(fan_outs) == K, f"fan_outs must have {K} entries (index 0 unused), not {len(fan_outs)}")
         self.K, self.fan_outs, self.scheme, self.estimator = K, list(fan_outs), scheme, estimator
+        self.smoothing = smoothing
         self.P = dense_P(A, normalization)
         self.neighbors = neighbor_lists(A)
         self.X = np.array(X, dtype=np.float64)
@@ -116,7 +119,7 @@ class ReferenceTrainer:
         P_hats = {} if self.estimator == "exact" else self.sample(batch, draws)
         # Lines 6 to 11: forward, loss, gradient G_t at W_t.
         self.loss, self.grads, self.H, self.fields = cv_forward_backward(
-            self.params, self.P, P_hats, self.Hbar, self.X, self.y, batch, masks, self.estimator
+            self.params, self.P, P_hats, self.Hbar, self.X, self.y, batch, masks, self.estimator, self.smoothing
         )
         # Line 12: W_{t+1}.
         W = self.optimizer.step(list(self.params.values()), list(self.grads.values()))

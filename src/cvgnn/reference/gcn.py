@@ -125,6 +125,7 @@ def cv_forward_backward(
     batch: Sequence[int] | Ids,
     masks: Masks | None = None,
     estimator: str = "cv",
+    smoothing: float = 0.0,
 ) -> tuple[float, dict[str, Array], list[Array], list[Ids]]:
     """Loss and gradient of one batch by eq. 5 and 6.
 
@@ -145,6 +146,7 @@ def cv_forward_backward(
         masks: Dropout masks m^(k) [N, d_k] by k = 0..K-1, already scaled; a missing one or None is all ones. That of
             layer 0 acts on P X, the others on H^(k).
         estimator: "cv", "ns" or "exact".
+        smoothing: Of the labels, see `softmax_cross_entropy`.
 
     Returns:
         The loss; the gradients, named and ordered as `params`; [H^(0), ..., H^(K)] before dropout, NaN outside
@@ -171,7 +173,7 @@ def cv_forward_backward(
         Z.append(_affine(params, k, S[k]))
         H.append(np.full((len(P), Z[k].shape[1]), np.nan))
         H[k + 1][v] = Z[k] if k == K - 1 else sigma(params, k, Z[k])
-    loss, dlogits = softmax_cross_entropy(H[K][B], np.asarray(y)[B])
+    loss, dlogits = softmax_cross_entropy(H[K][B], np.asarray(y)[B], smoothing)
 
     grads: dict[str, Array] = {}
     dZ = np.zeros_like(Z[K - 1])

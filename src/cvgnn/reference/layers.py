@@ -67,14 +67,15 @@ def sigma_backward(params: Mapping[str, Array], k: int, Z: Array, dH: Array) -> 
     return dZ, {f"{name}.weight": dgamma, f"{name}.bias": dbeta}
 
 
-def softmax_cross_entropy(logits: Array, labels: npt.NDArray[np.int64]) -> tuple[float, Array]:
+def softmax_cross_entropy(logits: Array, labels: npt.NDArray[np.int64], smoothing: float = 0.0) -> tuple[float, Array]:
     """The batch loss (1/B) sum_b f(y_b, h_b) and its derivative by the logits.
 
-        f(y, h) = log sum_c exp h[c] - h[y]
+        f(y, h) = log sum_c exp h[c] - sum_c q[c] h[c],    q = (1 - smoothing) e_y + smoothing / C
 
     Args:
         logits: One row per entry of the batch [B, C]; a repeated node has repeated rows.
         labels: The class of each row [B].
+        smoothing: 0 in the paper, where q = e_y.
 
     Returns:
         The loss, and its derivative [B, C].
@@ -88,7 +89,5 @@ def softmax_cross_entropy(logits: Array, labels: npt.NDArray[np.int64]) -> tuple
     )
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    each = np.arange(B)
-    derivative = np.exp(log_softmax)
-    derivative[each, labels] -= 1.0
-    return float(-log_softmax[each, labels].mean()), derivative / B
+    q = (1.0 - smoothing) * np.eye(C)[labels] + smoothing / C
+    return float(-(q * log_softmax).sum(axis=1).mean()), (np.exp(log_softmax) - q) / B

@@ -13,8 +13,9 @@ from cvgnn.graph import Graph, Propagation, SparseFeatures
 from cvgnn.parallel import COST_OF_MOVING, wide
 from cvgnn.sampling.sparse_product import SparseInput
 
-FeatureNorm = Literal["none", "row"]
+FeatureNorm = Literal["none", "row", "l2"]
 FEATURE_NORMS: tuple[str, ...] = get_args(FeatureNorm)
+_ORDER = {"row": 1, "l2": 2}
 
 _ROWS_PER_PIECE = 1 << 14
 
@@ -44,14 +45,15 @@ def propagate_features(graph: Graph, propagation: Propagation, *, feature_norm: 
     Args:
         graph: gives `X`.
         propagation: `P`.
-        feature_norm: `"row"` divides each row of `X` by the sum of its absolute values first; a row of zeros stays.
+        feature_norm: `"row"` divides each row of `X` by the sum of its absolute values first, `"l2"` by its Euclidean
+            norm; a row of zeros stays.
     """
     if feature_norm not in FEATURE_NORMS:
         raise unknown_name("feature_norm", feature_norm, FEATURE_NORMS)
     x, row_scale = graph.x, None
     same = (graph.PX_normalization, None if graph.PX is None else graph.PX.dtype)
-    if feature_norm == "row":
-        row_scale = _one_over_row_sums(x)
+    if feature_norm != "none":
+        row_scale = _one_over_row_norms(x, _ORDER[feature_norm])
     elif graph.PX is not None and same == (propagation.normalization, propagation.dtype):
         return SparseSource(graph.PX) if isinstance(graph.PX, SparseFeatures) else DenseSource(graph.PX)
     if isinstance(x, SparseFeatures):
@@ -59,13 +61,14 @@ def propagate_features(graph: Graph, propagation: Propagation, *, feature_norm: 
     return DenseSource(propagation.product(x.to(propagation.dtype), row_scale=row_scale))
 
 
-def _one_over_row_sums(x: Tensor | SparseFeatures) -> Tensor:
-    """float64 `[N]`: one over the sum of the absolute values of each row; 1 for a row of zeros."""
+def _one_over_row_norms(x: Tensor | SparseFeatures, order: int) -> Tensor:
+    """float64 `[N]`: one over the 1-norm or the 2-norm of each row; 1 for a row of zeros."""
     if isinstance(x, SparseFeatures):
-        sums = x.absolute_row_sums()
+        norms = x.row_norms(order)
     else:
-        sums = torch.cat([rows.abs().sum(dim=1, dtype=torch.float64) for rows in torch.split(x, _ROWS_PER_PIECE)])
-    return torch.where(sums > 0, sums, 1.0).reciprocal()
+        pieces = torch.split(x, _ROWS_PER_PIECE)
+        norms = torch.cat([torch.linalg.vector_norm(rows, order, dim=1, dtype=torch.float64) for rows in pieces])
+    return torch.where(norms > 0, norms, 1.0).reciprocal()
 
 
 @final

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from cvgnn.errors import CvgnnError, require
+from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.estimator import Estimator
 from cvgnn.model import GCN, check_labels, loss_and_gradient, plain_layers
 from cvgnn.parallel import mostly_one_thread
@@ -68,6 +68,7 @@ class Trainer:
         seed: for `W_tau`.
         keep_tau: whether to keep `W_tau`.
         guard: what is refused, clipped or skipped before a step.
+        label_smoothing: share of each label that the loss spreads over all classes; for cross entropy.
         schedule: what the optimizer's learning rates are multiplied by in each epoch; 1 if not given.
     """
 
@@ -85,7 +86,13 @@ class Trainer:
         keep_tau: bool = False,
         guard: Guard | None = None,
         schedule: Factor | None = None,
+        label_smoothing: float = 0.0,
     ) -> None:
+        require_number("label_smoothing", label_smoothing, "a number in [0, 1)", at_least=0.0, below=1.0)
+        require(
+            label_smoothing == 0.0 or loss is cross_entropy,
+            "label_smoothing is cross entropy's; do it in your own loss",
+        )
         check_labels(labels, loader.sampler.num_nodes)
         self.model = model
         self.estimator = estimator
@@ -98,6 +105,7 @@ class Trainer:
         self.tau = UniformIterate(seed) if keep_tau else None
         self.guard = guard or Guard()
         self.schedule = schedule
+        self.label_smoothing = label_smoothing
         self._rates = [group["lr"] for group in optimizer.param_groups] if schedule else []
         self.iterations = 0
         self.position = Position()
@@ -135,11 +143,13 @@ class Trainer:
         p.skipped_in_a_row += 1
 
     def _loss_and_gradient(self, batch: Batch) -> Tensor:
-        layers = plain_layers(self.model) if self.loss is cross_entropy else None
+        known, smoothing = self.loss is cross_entropy, self.label_smoothing
+        layers = plain_layers(self.model) if known else None
         if layers is not None:
-            return loss_and_gradient(self.model, batch, self.estimator, self.labels, layers)
+            return loss_and_gradient(self.model, batch, self.estimator, self.labels, layers, smoothing=smoothing)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(batch.select(self.model(batch, self.estimator)), self.labels[batch.ids])
+        logits, labels = batch.select(self.model(batch, self.estimator)), self.labels[batch.ids]
+        loss = cross_entropy(logits, labels, label_smoothing=smoothing) if known else self.loss(logits, labels)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
