@@ -29,6 +29,8 @@ def test_a_sweep_gives_its_runs_command_and_machine(tmp_path: Path) -> None:
     assert {run.command for run in found.runs} == {"cvgnn sweep --grid lr=0.01,0.05"}
     (tmp_path / "table.json").write_text("{", encoding="utf-8")
     assert {run.command for run in collect([tmp_path]).runs} == {None}
+    (tmp_path / "search.json").write_text('{"command": "cvgnn search --space lr=0.01..0.1"}', encoding="utf-8")
+    assert {run.command for run in collect([tmp_path]).runs} == {"cvgnn search --space lr=0.01..0.1"}
 
 
 def test_folders_below_are_searched_once(tmp_path: Path) -> None:

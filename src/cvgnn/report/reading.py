@@ -36,7 +36,7 @@ class RunData:
         records: the epochs that are done.
         result: of result.json; None for a run that is not finished.
         failure: why a sweep gave the run up, if it did.
-        command: that started it, or the sweep that it is part of; None if it was a Python call.
+        command: that started it, or the sweep or search that it is part of; None if it was a Python call.
         machine: hardware and versions; None if they were not recorded.
         changed: when the folder was last written to, in seconds.
     """
@@ -138,9 +138,9 @@ def _read_run(path: Path) -> RunData:
     source, config = read_settings(path / "config.json")
     records = _read_metrics(path / "metrics.jsonl")
     result = _read_result(path / "result.json")
-    of_sweep = _optional(path.parent.parent / "table.json") or {} if path.parent.name == "runs" else {}
+    of_many = _of_many(path.parent.parent) if path.parent.name == "runs" else {}
     said, failure = result or {}, _optional(path / "failure.json")
-    command, machine = said.get("command") or of_sweep.get("command"), said.get("machine") or of_sweep.get("machine")
+    command, machine = said.get("command") or of_many.get("command"), said.get("machine") or of_many.get("machine")
     return RunData(
         path=path,
         dataset=_name(source, said.get("dataset")),
@@ -153,6 +153,11 @@ def _read_run(path: Path) -> RunData:
         machine={str(k)[:80]: str(v)[:200] for k, v in machine.items()} if isinstance(machine, dict) else None,
         changed=max((f.stat().st_mtime for f in path.iterdir() if f.suffix in (".json", ".jsonl")), default=0.0),
     )
+
+
+def _of_many(folder: Path) -> dict[str, Any]:
+    """What a sweep or a search says of itself in its folder; nothing, if it has not come to its end."""
+    return _optional(folder / "table.json") or _optional(folder / "search.json") or {}
 
 
 def _read_metrics(file: Path) -> tuple[EpochRecord, ...]:
