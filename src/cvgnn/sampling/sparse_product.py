@@ -52,24 +52,30 @@ class SparseInput:
         num_columns: `F`.
     """
 
-    __slots__ = ("arrays", "ids", "num_columns")
+    __slots__ = ("_rows", "arrays", "ids", "num_columns")
 
     def __init__(self, arrays: tuple[Array, Array, Array], ids: Tensor | range, *, num_columns: int) -> None:
         self.arrays = arrays
         self.ids = ids
         self.num_columns = num_columns
+        self._rows: tuple[Array, Array, Array, Array] | None = None
 
     @property
     def rows(self) -> tuple[Array, Array, Array, Array]:
-        """The ids as an array, checked, because compiled code checks nothing; and the matrix."""
+        """The ids as an array, checked once, because compiled code checks nothing; and the matrix."""
+        if self._rows is None:
+            self._rows = (self._checked_ids(), *self.arrays)
+        return self._rows
+
+    def _checked_ids(self) -> Array:
         num_rows = self.arrays[0].size - 1
         if isinstance(self.ids, range):
-            return np.arange(self.ids.start, self.ids.stop), *self.arrays
+            return np.arange(self.ids.start, self.ids.stop)
         ids = self.ids.numpy()
         bad = first_outside(ids, num_rows)
         if bad >= 0:
             raise CvgnnError(f"ids must lie in 0..{num_rows - 1}; found {ids[bad]}")
-        return ids, *self.arrays
+        return ids
 
     def matmul(self, other: Tensor, /) -> Tensor:
         """`(P X)[ids] W`, `[n, d]`, differentiable in `W`, as a tensor's."""
