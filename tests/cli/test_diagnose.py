@@ -72,6 +72,12 @@ def test_history_without_a_folder(graph: str, capsys: Captured) -> None:
     assert "After step 3, the history of layer 1 is off by" in capsys.readouterr().out
 
 
+def test_steps_are_never_left_out(graph: str, capsys: Captured) -> None:
+    for words in (["history", *SMALL, "--steps", "1"], ["estimator", *QUICK]):
+        assert run(*words, "--graph", graph, "--bad-step", "skip") == 0
+        assert "cvgnn: left out, because it has no use in this measurement: --bad-step\n" in capsys.readouterr().err
+
+
 def test_a_runs_folder(graph: str, tmp_path: Path, capsys: Captured) -> None:
     a = str(tmp_path / "a")
     assert main(["train", "--graph", graph, *SMALL, "--epochs", "3", "--out", a, "--output", "last"]) == 0

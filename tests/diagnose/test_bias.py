@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from cvgnn.config import TrainConfig, make_config
-from cvgnn.diagnose.bias import BiasPlan, bias_draws, measure_bias
-from cvgnn.diagnose.bias_vs_lr import diagnose_bias
-from cvgnn.diagnose.slopes import log_slope, squared_norm
+from cvgnn.diagnose import Diagnosis, bias_vs_lr
+from cvgnn.diagnose.bias import STEP, BiasPlan, BiasSample, _largest, _sample, bias_draws, check_draws, measure_bias
+from cvgnn.diagnose.bias_views import _judged
+from cvgnn.diagnose.bias_vs_lr import _diagnosis, diagnose_bias
+from cvgnn.diagnose.slopes import Estimate, log_slope, squared_norm
 from cvgnn.diagnose.staleness import readable_rows, steps_to_refresh
 from cvgnn.diagnose.subject import fresh_trainer
 from cvgnn.diagnose.theory import as_in_theory, prepared, with_optimizer
@@ -24,6 +26,12 @@ from tests.build import graph_from_dense, random_adjacency
 from tests.tiny import PATH, TRIANGLE_WITH_TAIL, WITH_ISOLATED, all_draws, random_params
 
 UNBIASED = ["without-replacement", "with-replacement"]
+
+
+@pytest.fixture(autouse=True)
+def fewer_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals are rougher, and there much sooner."""
+    monkeypatch.setattr(bias_vs_lr, "RESAMPLES", 300)
 
 
 class Tiny:
@@ -140,6 +148,31 @@ def test_the_noise_that_is_subtracted_has_expectation_zero(A: list[list[float]],
     assert np.abs(np.mean(terms, axis=0)).max() < 1e-8
 
 
+@pytest.mark.parametrize(("A", "K"), [(PATH, 2), (TRIANGLE_WITH_TAIL, 2)])
+def test_the_bias_without_that_noise_is_that_of_enumeration(A: list[list[float]], K: int) -> None:
+    """As `diagnose bias-vs-lr` measures it: every outcome with its central difference, to 1e-10."""
+    tiny, size = Tiny(A, K, "without-replacement"), 0.2
+    trainer = trainer_like(tiny, "without-replacement", size)
+    ids, last = trainer.loader.train_ids, slice(-(4 * 3 + 3), None)
+    nodes, expected = ids.tolist(), []
+    for o in tiny.outcomes:
+        G = tiny.G(o, tiny.stale(size), nodes) - tiny.G(o, tiny.H, nodes)
+        there, back = (tiny.G(o, tiny.stale(sign * STEP * size), nodes) for sign in (1, -1))
+        G[last] -= (there - back)[last] / (2 * STEP)
+        expected.append(G)
+    full = torch.from_numpy(tiny.exact(nodes))
+    found = list(bias_draws(trainer, ids, torch.from_numpy(tiny.y), full, draws=150, quiet=True))
+    distance = np.abs(np.array([f.numpy() for f in found])[:, None] - np.array(expected)[None]).max(axis=2)
+    assert distance.min(axis=1).max() < 1e-10  # each draw is one of the outcomes
+    assert distance.min(axis=0).max() < 1e-10  # and each outcome was drawn
+    bias = tiny.mean(tiny.stale(size), nodes) - full.numpy()
+    off = np.mean(expected, axis=0) - bias
+    assert np.abs(off[: last.start]).max() < 1e-10
+    assert (
+        np.abs(off).max() < 1e-4 * np.abs(bias[last]).max()
+    )  # the difference's own error, of third order times STEP^2
+
+
 def test_subtracting_it_leaves_the_bias_and_takes_the_noise() -> None:
     tiny = Tiny(PATH, 2, "without-replacement")
     trainer = trainer_like(tiny, "without-replacement", 0.01)
@@ -151,6 +184,34 @@ def test_subtracting_it_leaves_the_bias_and_takes_the_noise() -> None:
     assert quiet[:, first:].std(dim=0).max() < 0.05 * plain[:, first:].std(dim=0).max()
     bias = torch.from_numpy(tiny.mean(tiny.stale(0.01), ids.tolist())) - full
     assert (quiet.mean(dim=0) - bias)[first:].abs().max() < 0.3 * bias[first:].abs().max()
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_a_sample_of_given_histories(K: int) -> None:
+    """Errors and ages of histories that were made by hand; norms of gradients; the largest entry of the bias."""
+    tiny = Tiny(PATH, K, "without-replacement")
+    trainer = trainer_like(tiny, "without-replacement", 0.2)
+    assert isinstance(trainer.estimator, ControlVariate)
+    trainer.iterations = 7
+    trainer.estimator.histories[0].written[:] = torch.tensor([1, 2, 3, 7])
+    graph = dataclasses.replace(graph_from_dense(PATH), y=torch.from_numpy(tiny.y))
+    full = torch.from_numpy(tiny.exact(graph.train_ids.tolist()))
+    found = _sample(trainer, graph, 200 if K == 2 else 4, 3 * full, full, 0.1, 0)
+    off = np.concatenate([0.2 * tiny.noise[k] for k in range(1, K)])  # training reads all rows of this graph
+    assert found.history_error == pytest.approx(np.sqrt(np.mean(off**2)), rel=1e-12)
+    assert found.mean_age == pytest.approx((6 + 5 + 4 + 0 + (K - 2) * 4 * 7) / (4 * (K - 1)))
+    assert found.largest_age == (6 if K == 2 else 7)
+    assert found.gradient[-1] == pytest.approx(float(full.norm()))
+    assert found.gradient_before[-1] == pytest.approx(3 * float(full.norm()))
+    if K == 2:
+        bias = tiny.mean(tiny.stale(0.2), graph.train_ids.tolist()) - full.numpy()
+        assert found.largest[-1] == pytest.approx(np.abs(bias).max(), rel=0.2)
+
+
+def test_the_largest_entry_is_chosen_by_one_half_and_told_by_the_other() -> None:
+    one, other = torch.tensor([1.0, -3.0, 0.0]), torch.tensor([4.0, -2.0, 0.0])
+    assert _largest(one, other) == (2.0 + 1.0) / 2
+    assert _largest(torch.tensor([1.0, -3.0]), torch.tensor([-2.0, 1.0])) == 0.0  # nothing but noise
 
 
 def test_measuring_changes_nothing_and_draws_can_go_on() -> None:
@@ -178,7 +239,7 @@ def test_readable_rows_and_the_steps_that_refresh_them() -> None:
 
 
 def small(**options: object) -> TrainConfig:
-    return as_in_theory(make_config(hidden=4, batch_size=2, num_neighbors=1, norm="none", **options))
+    return as_in_theory(make_config(**{"hidden": 4, "batch_size": 2, "num_neighbors": 1, "norm": "none", **options}))
 
 
 def test_the_bias_grows_linearly_on_a_small_graph() -> None:
@@ -190,7 +251,11 @@ def test_the_bias_grows_linearly_on_a_small_graph() -> None:
     assert one.settings["steps"] == 12
     assert [part["name"] for part in one.data["parts"]] == ["layer 0", "layer 1", "all"]
     assert one.data["parts"][0]["slope_linear"]["value"] == pytest.approx(1.0, abs=0.05)
-    assert "Lemma 6" in one.verdict
+    assert "2 seeds give no interval, so this is not judged beside Lemma 6's order, 1" in one.verdict
+    assert "2 seeds give no interval. Points" in one.tables[0].caption
+    assert {row[3] for row in one.tables[1].rows} == {"-"}
+    assert [line.low for line in one.figures[0].lines] == [()] * 5
+    assert "interval" not in one.figures[0].caption
     one.to_json()
     plan = BiasPlan(lrs=(1e-3,), optimizer="sgd", burn_in=1, steps=12, draws=80)
     (sample,) = measure_bias((graph, small(), plan), 0)
@@ -215,14 +280,126 @@ def test_the_released_scheme_is_biased_at_any_learning_rate() -> None:
     assert "Lemma 6 does not cover the scheme released, which is biased whatever the learning rate" in found.verdict
     assert "disagrees" not in found.verdict
     assert [row[1] for row in found.tables[0].rows] == ["0", "0", "0"]
-    assert [line.name for line in found.figures[0].lines if line.reference] == ["slope 0"]
+    assert [line.name for line in found.figures[0].lines if line.reference] == ["slope 1", "slope 0"]
+
+
+def test_without_the_control_variate() -> None:
+    found = diagnose_bias(graph_from_dense(TRIANGLE_WITH_TAIL), small(estimator="ns", lr=0.1), lrs=(1e-5, 1e-4), seeds=2, draws=60, steps=2, burn_in=20)  # fmt: skip
+    assert found.data["parts"][2]["slope_linear"]["value"] == pytest.approx(0.0, abs=0.05)
+    assert "Lemma 6 does not cover the estimator ns, which is biased whatever the learning rate" in found.verdict
+    assert "disagrees" not in found.verdict
+    assert {sample["history_error"] for sample in found.data["samples"]} == {0.0}
+
+
+def samples_of(norms: list[list[float]], change: list[float]) -> list[list[BiasSample]]:
+    """Seeds whose draws do not vary: the bias has these norms, `[seeds, lrs]`, and steps change `||grad F||` so."""
+    three = np.ones(3)
+    return [
+        [
+            BiasSample(
+                lr=10.0 ** (j - 4), seed=i, gram=np.full((3, 4, 4), norm**2), largest=norm * three,
+                gradient=(1 + change[j]) * three, gradient_before=three, mean_age=1.0, largest_age=2, history_error=0.1,
+            )
+            for j, norm in enumerate(row)
+        ]
+        for i, row in enumerate(norms)
+    ]  # fmt: skip
+
+
+def diagnosed(norms: list[list[float]], change: list[float]) -> Diagnosis:
+    plan = BiasPlan(
+        lrs=tuple(10.0 ** (j - 4) for j in range(len(change))), optimizer="sgd", burn_in=0, steps=5, draws=4
+    )
+    return _diagnosis(graph_from_dense(PATH), small(), plan, samples_of(norms, change), 1.0)
+
+
+def test_seeds_are_resampled() -> None:
+    """Draws that do not vary leave intervals to the seeds."""
+    apart = diagnosed([[1e-4, 1e-3], [2e-4, 1e-3], [1e-4, 3e-3]], [0.0, 0.0]).data["parts"][-1]
+    alike = diagnosed([[1e-4, 1e-3]] * 3, [0.0, 0.0]).data["parts"][-1]
+    assert apart["slope_linear"]["low"] < apart["slope_linear"]["value"] - 0.1
+    assert apart["norms"][0]["high"] > 1.3 * apart["norms"][0]["value"]
+    assert alike["slope_linear"]["low"] == pytest.approx(alike["slope_linear"]["high"], abs=1e-9)
+
+
+def test_the_linear_range_ends_where_the_gradient_has_changed() -> None:
+    found = diagnosed([[1e-4, 1e-3, 2e-3, 2e-3]] * 3, [0.01, -0.09, 0.11, 0.05])
+    assert found.data["linear"] == [True, True, False, False]  # it does not begin anew
+    assert found.data["parts"][-1]["slope_linear"]["value"] == pytest.approx(1.0)
+    assert found.data["parts"][-1]["slope_all"]["value"] < 0.5
+    assert "In the linear range (lr <= 0.001) the bias grows like lr^1.000" in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "bend", "words"),
+    [
+        (0.98, -0.8, "does not hold 1: the bend towards large learning rates begins here"),
+        (1.02, 0.8, "does not hold 1: the bend towards large learning rates begins here"),
+        (0.98, 0.8, "does not hold 1"),
+        (1.02, -0.8, "does not hold 1"),
+        (1.02, float("nan"), "does not hold 1"),
+        (1.5, 0.0, "steeper than Lemma 6's order 1"),
+        (0.5, 0.0, "this disagrees with Lemma 6"),
+    ],
+)
+def test_a_bend_explains_what_goes_its_way(value: float, bend: float, words: str) -> None:
+    told = _judged(Estimate(value=value, low=value - 0.01, high=value + 0.01), bend)
+    assert words in told
+    assert ("bend" in told) == ("bend" in words)
+
+
+@pytest.mark.parametrize(
+    ("A", "config", "most"),
+    [
+        (PATH, {"num_neighbors": 2}, 2),
+        (PATH, {"num_neighbors": -1, "scheme": "paper"}, 2),
+        (TRIANGLE_WITH_TAIL, {"num_neighbors": [3, 3], "layers": 3}, 3),
+        ([[0.0, 0.0], [0.0, 0.0]], {}, 0),
+    ],
+)
+def test_all_neighbors_have_no_bias(A: list[list[float]], config: dict[str, object], most: int) -> None:
+    with pytest.raises(
+        CvgnnError, match=rf"num_neighbors takes in all .* has {most} there at most\), so there is no bias"
+    ):
+        diagnose_bias(graph_from_dense(A), small(**config), lrs=(1e-3, 1e-2), seeds=1)
+
+
+@pytest.mark.parametrize("config", [{"num_neighbors": [3, 2], "layers": 3}, {"num_neighbors": 3, "scheme": "paper"}])
+def test_some_neighbors_may_have_one(config: dict[str, object]) -> None:
+    check_draws(fresh_trainer(graph_from_dense(TRIANGLE_WITH_TAIL), small(**config)))
+
+
+def test_neighbors_count_where_they_are_drawn() -> None:
+    """Node 1 has four neighbors and is no training node: a third layer draws among them, a second one does not."""
+    graph = graph_from_dense([[0, 1, 0, 0, 0], [1, 0, 1, 1, 1], [0, 1, 0, 0, 0], [0, 1, 0, 0, 0], [0, 1, 0, 0, 0]])
+    check_draws(fresh_trainer(graph, small(layers=3)))
+    with pytest.raises(CvgnnError, match="a node has 1 there at most"):
+        check_draws(fresh_trainer(graph, small(layers=2)))
+
+
+def test_a_point_that_noise_hides_is_left_out() -> None:
+    clear = samples_of([[1e-4, 1e-3, 1e-2]] * 3, [0.0] * 3)
+    noisy = np.outer([2.0, 2.0, 2.0, -1.9], [2.0, 2.0, 2.0, -1.9])  # above 0 on average, and below in many resamples
+    hidden = [
+        [dataclasses.replace(s, gram=np.stack([noisy] * 3)) if s.lr < 2e-4 else s for s in seed] for seed in clear
+    ]
+    plan = BiasPlan(lrs=(1e-4, 1e-3, 1e-2), optimizer="sgd", burn_in=0, steps=5, draws=4)
+    found = _diagnosis(graph_from_dense(PATH), small(), plan, hidden, 1.0)
+    assert found.data["parts"][-1]["slope_linear"]["value"] == pytest.approx(1.0)
+    assert list(found.figures[0].lines[0].x) == [1e-3, 1e-2]
+
+
+def test_slope_1_is_always_drawn() -> None:
+    zero = diagnosed([[0.0, 0.0]] * 3, [0.0, 0.0])
+    assert [(line.name, line.reference) for line in zero.figures[0].lines] == [("slope 1", True)]
+    assert zero.verdict == "The bias is exactly 0 with every learning rate: no draw has changed the gradient."
 
 
 def test_gradients_that_are_zero() -> None:
     graph = graph_from_dense(PATH)
     graph = dataclasses.replace(graph, y=graph.y.clamp(max=0), num_classes=1)
     found = diagnose_bias(graph, small(weight_decay=0.0), lrs=(1e-3, 1e-2), seeds=2, draws=4, steps=2, burn_in=1)
-    assert "not told from noise" in found.verdict
+    assert "The bias is exactly 0 with every learning rate" in found.verdict
     found.to_json()
 
 
@@ -258,6 +435,11 @@ def test_a_prepared_graph_gives_the_same_rows(feature_norm: str, normalization: 
         ({"seeds": 0}, {}, "seeds must be a whole number of at least 1"),
         ({"draws": 2}, {}, "draws must be a whole number of at least 4"),
         ({"steps": 0}, {}, "steps must be a whole number of at least 1"),
+        ({"draws": 20_000}, {}, "draws must be at most 10000, not 20000"),
+        ({"seeds": 2_000}, {}, "seeds must be at most 1000, not 2000"),
+        ({"steps": 10_000_000}, {}, "steps must be at most 1000000"),
+        ({"burn_in": 10_000_000}, {}, "burn_in must be at most 1000000"),
+        ({"lrs": tuple(range(1, 200))}, {}, r"lrs must be two to 100 learning rates in increasing order, not \[1, 2"),
     ],
 )
 def test_refused(options: dict[str, object], config: dict[str, object], sentence: str) -> None:

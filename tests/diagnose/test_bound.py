@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cvgnn.config import make_config
-from cvgnn.diagnose.bound import BoundRun, Moments, measure_bound
+from cvgnn.diagnose.bound import BoundRun, Moments, _Seen, measure_bound
 from cvgnn.diagnose.bound_views import verdict
 from cvgnn.diagnose.bound_vs_theory import diagnose_bound
 from cvgnn.diagnose.constants import Constants, theorem
@@ -49,6 +49,29 @@ def test_a_wrong_moment_breaks_the_identity(optimizer: str, monkeypatch: pytest.
     assert measure_bound((GRAPH, CONFIG), run(optimizer, 4))["seen"]["lemma1_of_step"] > 1e-5
 
 
+def test_exact_gradients_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of Assumption 3 are of exact and stochastic gradients; those of a batch are larger, if not made small."""
+    plain = Moments.gradient
+    monkeypatch.setattr(Moments, "gradient", lambda self, W: 1e-6 * plain(self, W))
+    found = measure_bound((GRAPH, CONFIG), run("sgd", 4))
+    assert found is not None
+    assert found["seen"]["H_F"] ** 2 >= found["mean_squared"]
+
+
+def test_what_is_no_number_is_not_lost() -> None:
+    seen = _Seen()
+    for g in (torch.ones(2), torch.tensor([math.nan, 1.0]), torch.ones(2)):
+        seen.gradient(g)
+    assert all(math.isnan(number) for number in (seen.H_F, seen.H_inf, seen.H_1))
+
+
+def test_steps_are_not_left_out() -> None:
+    """A step that is not finite ends a run whatever the config says: what is left would not be Algorithm 1."""
+    config = dataclasses.replace(CONFIG, bad_step="skip")
+    assert as_in_theory(config).bad_step == "stop"
+    assert measure_bound((GRAPH, config), dataclasses.replace(run("sgd"), eta=1e200)) is None
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_moments_are_those_of_table_1(optimizer: str) -> None:
     """`M_t` and `V_t` from the recorded gradients alone, by the formulas of Algorithm 1 and Table 1."""
@@ -84,13 +107,29 @@ def test_the_constants_are_the_papers() -> None:
     assert pytest.approx(5 * 0.7 / 0.5) == c.C_4
     right = c.theorem1(alpha=0.1, T=7, S_1=2.0, S_2=3.0, gap=1.8)
     assert right == pytest.approx(c.C_1 * 2 + c.C_2 * 3 + c.C_3 * 0.07 + c.C_4 * 0.1 + 1.8)
-    slow = (c.C_2 * 0.3 * 11 * 0.7 / 0.25 + c.C_3 * 0.3 * 0.7 + 0.7 / 0.3 * 1.8) / 10
+    slow = (c.C_2 * 0.3 * 11 * 0.7 / 0.25 + c.C_3 * 0.3 * 0.7 + 0.7 / 0.3 * 1.8) / 10  # with H_inf outside, 0.7
     assert c.theorem2(eta=0.3, T=100, gap=1.8) == pytest.approx((c.C_1 * 11 * 0.7 / 0.5 + c.C_4 * 0.7) / 100 + slow)
     assert c.theorem3(eta=0.3, T=100, gap=1.8) == pytest.approx(c.C_4 / 100 + (c.C_3 * 0.3 + 6.0) / 10)
     fast = math.log(100) / 100 * c.C_1 * 11 * 0.7**3 / 0.125 + c.C_4 * 0.7 / 100
-    assert c.theorem4(eta=0.3, T=100, gap=1.8) == pytest.approx(fast + slow)
+    root = math.sqrt(0.7**2 + 0.5**2)  # V_t with AdaGrad's nu_min in it
+    assert c.theorem4(eta=0.3, T=100, gap=1.8) == pytest.approx((fast + slow) * root / 0.7)
+    tiny = dataclasses.replace(c, nu_min=1e-9)
+    papers = math.log(100) / 100 * c.C_1 * 11 * (0.7e9) ** 3
+    assert tiny.theorem4(eta=0.3, T=100, gap=1.8) == pytest.approx(papers, rel=1e-3)
     assert theorem(c, "adam", eta=0.3, T=100, gap=1.8) is None
     assert theorem(c, "heavy-ball", eta=0.3, T=100, gap=1.8) == c.theorem3(eta=0.3, T=100, gap=1.8)
+
+
+@pytest.mark.parametrize("optimizer", ["amsgrad", "adagrad"])
+def test_a_bound_from_below_that_is_larger_than_all_gradients(optimizer: str) -> None:
+    """`sqrt(V_t)` is `nu_min` then, and not below `H_inf`: the theorem divides Theorem 1 by it, and both agree."""
+    config = dataclasses.replace(CONFIG, nu_min=1e3)
+    found = diagnose_bound(GRAPH, config, optimizers=[optimizer], steps=8, etas={optimizer: 10.0}, seeds=1)
+    (r,) = found.data["results"]
+    assert "broken" not in found.verdict
+    assert r["rate_right"] > r["rate_left"]
+    assert r["rate_left"] == pytest.approx(1e3 * r["theorem1_left"] / (r["alpha"] * 8), rel=1e-6)
+    assert r["rate_right"] >= 1e3 * r["theorem1_right"] / (r["alpha"] * 8)
 
 
 def test_the_whole_diagnosis() -> None:
@@ -113,7 +152,11 @@ def test_the_whole_diagnosis() -> None:
         ({"optimizers": ("adm",)}, r"unknown optimizer 'adm'"),
         ({"steps": 1}, "steps must be a whole number of at least 2"),
         ({"etas": {"sgd": 0.0}}, "eta of sgd must be a number above 0"),
-        ({"points": 0}, "points must be a whole number of at least 1"),
+        ({"points": 1}, "points must be a whole number of at least 2"),
+        ({"points": 20_000}, "points must be at most 10000, not 20000"),
+        ({"draws": 20_000}, "draws must be at most 10000, not 20000"),
+        ({"seeds": 2_000}, "seeds must be at most 1000, not 2000"),
+        ({"steps": 10_000_000}, "steps must be at most 1000000"),
     ],
 )
 def test_refused(options: dict[str, object], sentence: str) -> None:
@@ -151,7 +194,7 @@ def test_three_outcomes() -> None:
 
 def test_gradients_that_are_zero() -> None:
     graph, config = dataclasses.replace(GRAPH, y=GRAPH.y.clamp(max=0), num_classes=1), dataclasses.replace(CONFIG, weight_decay=0.0)  # fmt: skip
-    found = diagnose_bound(graph, config, optimizers=["sgd", "amsgrad"], steps=3, seeds=1, points=1, draws=2)
+    found = diagnose_bound(graph, config, optimizers=["sgd", "amsgrad"], steps=3, seeds=1, points=2, draws=2)
     assert found.data["results"][0]["constants"]["C"] == 0.0
     found.to_json()
 

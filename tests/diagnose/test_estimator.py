@@ -64,6 +64,8 @@ def test_the_test_of_unbiasedness() -> None:
     assert [row[-1] for row in found.tables[-1].rows] == ["not told from unbiased", "BIASED"]
     assert "P^ is biased in released with 2." in found.verdict
     assert "No bias of P^ is found in without-replacement with 2." in found.verdict
+    whole = diagnose_estimator(TINY, SMALL, estimators=["ns"], fan_outs=[[-1]], steps=(0,), batches=3, draws=2, test_draws=10)  # fmt: skip
+    assert "No bias of P^ is found in without-replacement with all." in whole.verdict
 
 
 def test_what_is_shown(found: Diagnosis) -> None:
@@ -97,7 +99,57 @@ def test_a_batch_of_everybody() -> None:
     config = make_config(hidden=4, batch_size=500)
     found = diagnose_estimator(TINY, config, estimators=["ns"], steps=(2,), batches=3, draws=3, test_draws=10)
     assert "is due to neighbors; the batch is always the same." in found.verdict
-    assert found.figures == []
+    assert found.tables[0].header[4] == "batch variance"
+    assert {row[4] for row in found.tables[0].rows} == {"0"}
+    assert "the batch's variance" not in {line.name for line in found.figures[0].lines}
+
+
+@pytest.mark.parametrize("batch", ["resampled", "fixed"])
+def test_one_moment_has_figures(batch: str) -> None:
+    """The variance of each layer's gradient, and the cosines of all batches, or draws."""
+    options = {"estimators": ["cv", "exact", "ns"], "steps": (0,), "batch": batch, "batches": 6, "draws": 5, "test_draws": 10}  # fmt: skip
+    found = diagnose_estimator(TINY, SMALL, **options)  # type: ignore[arg-type]
+    layers, cosine = found.figures
+    resampled = batch == "resampled"
+    assert (layers.key, [line.name for line in layers.lines]) == ("layers", ["cv 2", "ns 2"] + ["the batch's variance"] * resampled)  # fmt: skip
+    (variants,) = (moment["variants"] for moment in found.data["moments"])
+    for line, v in zip(layers.lines, (variants[0], variants[2]), strict=False):
+        shares = [v["gradient"][f"layer {k}"]["neighbors"][0] / v["gradient_norm2"][f"layer {k}"] for k in (0, 1)]
+        kept = [k for k in (0, 1) if shares[k] > 0]  # fresh histories leave the last layer nothing to draw
+        assert (list(line.x), list(line.y)) == (kept, [shares[k] for k in kept])
+        assert all(low <= y <= high for low, y, high in zip(line.low, line.y, line.high, strict=True))
+    assert (cosine.key, [line.name for line in cosine.lines]) == (
+        "cosine",
+        ["cv 2", "exact", "ns 2", "neither up nor down"],
+    )
+    assert f"share of the {'batches' if resampled else 'draws'} at or below" in cosine.x_label
+    for line, v in zip(cosine.lines, variants, strict=False):
+        assert len(line.x) == len(line.y) == (6 if resampled else 5)
+        assert list(line.y) == sorted(line.y)
+        assert np.mean(line.y) == pytest.approx(v["cosine"]["all"][0])
+
+
+def test_moments_before_training_diverged_are_kept() -> None:
+    config = make_config(hidden=4, batch_size=5, optimizer="sgd", lr=1e80, norm="none", bad_step="skip")
+    options = {"estimators": ["ns"], "batches": 3, "draws": 2, "test_draws": 10}
+    found = diagnose_estimator(TINY, config, steps=(0, 50), **options)  # type: ignore[arg-type]
+    alone = diagnose_estimator(TINY, config, steps=(0,), **options)  # type: ignore[arg-type]
+    assert found.data == alone.data  # the test of P^ is of the last moment's representations, too
+    assert found.settings["steps"] == [0]
+    assert 1 <= found.settings["diverged"] <= 50
+    assert alone.settings["diverged"] is None
+    assert found.settings["bad_step"] == "stop"
+    assert f"Training diverged at step {found.settings['diverged']}: " in found.verdict
+    with pytest.raises(CvgnnError, match=r"training diverged at step \d+: .*; choose a smaller lr"):
+        diagnose_estimator(TINY, config, steps=(50,), **options)  # type: ignore[arg-type]
+
+
+def test_gradients_whose_squares_are_no_numbers() -> None:
+    """Weights of 1e200 are finite, and nothing that is measured of them is: told as divergence, without a warning."""
+    config = make_config(hidden=4, batch_size=500, optimizer="sgd", lr=1e200, norm="none")
+    found = diagnose_estimator(TINY, config, estimators=["ns"], steps=(0, 1), batches=3, draws=2, test_draws=10)
+    assert found.settings["steps"] == [0]
+    assert "Training diverged at step 1: " in found.verdict
 
 
 def test_what_the_verdict_says_of_the_batch() -> None:

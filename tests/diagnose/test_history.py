@@ -72,6 +72,18 @@ def test_what_is_shown() -> None:
     assert [figure.key for figure in diagnose_history(GRAPH, CONFIG, steps=(3,)).figures] == ["ages"]
 
 
+def test_moments_before_training_diverged_are_kept() -> None:
+    config = make_config(hidden=4, batch_size=3, optimizer="sgd", lr=1e80, norm="none", bad_step="skip")
+    found = diagnose_history(GRAPH, config, steps=(0, 50))
+    alone = diagnose_history(GRAPH, config, steps=(0,))
+    assert (found.data, found.figures) == (alone.data, alone.figures)
+    assert 1 <= found.settings["diverged"] <= 50
+    assert f"Training diverged at step {found.settings['diverged']}: " in found.verdict
+    assert found.verdict.startswith("After step 0, ")
+    with pytest.raises(CvgnnError, match=r"training diverged at step \d+: .*; choose a smaller lr"):
+        diagnose_history(GRAPH, config, steps=(50,))
+
+
 def test_without_histories() -> None:
     with pytest.raises(CvgnnError, match="keeps no histories; train with --estimator cv"):
         diagnose_history(GRAPH, make_config(estimator="ns", hidden=4))

@@ -13,7 +13,8 @@ from cvgnn.diagnose.variants import Variant, require_histories, variants
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ControlVariate
 from cvgnn.model import exact_logits
-from cvgnn.reference import cv_forward_backward
+from cvgnn.reference import cv_forward_backward, exact_forward
+from cvgnn.sampling import Batch
 from cvgnn.training import Trainer
 from tests.build import graph_from_dense, random_adjacency
 
@@ -35,6 +36,15 @@ def plan(**options: object) -> Resampling:
     return Resampling(**{"batch": "resampled", "batches": 4, "draws": 3, "batch_size": 5, "seed": 7, **options})  # type: ignore[arg-type]
 
 
+def sampled_matrices(batch: Batch, P: np.ndarray) -> dict[int, np.ndarray]:
+    """`P^(k)` by `k`, written out."""
+    P_hats = {}
+    for k, block in enumerate(batch.blocks, start=1):
+        P_hats[k] = np.zeros_like(P)
+        P_hats[k][np.ix_(block.targets.numpy(), block.sources.numpy())] = block.sampled.dense(block.sources.numel())
+    return P_hats
+
+
 def by_reference(trainer: Trainer, variant: Variant, draws: list[tuple[torch.Tensor, int]]) -> np.ndarray:
     """The gradients of the reference for the matrices P^ that the sampler drew, `[draws, d]`."""
     loader = variant.loader(trainer, batch_size=5, seed=7)
@@ -45,11 +55,7 @@ def by_reference(trainer: Trainer, variant: Variant, draws: list[tuple[torch.Ten
         Hbar = {k: trainer.estimator.history(k).values.numpy() for k in range(1, K)}
     rows = []
     for ids, step in draws:
-        batch, P_hats = loader.batch(ids, step), {}
-        for k in range(1, K):
-            block = batch.block(k)
-            P_hats[k] = np.zeros_like(P)
-            P_hats[k][np.ix_(block.targets.numpy(), block.sources.numpy())] = block.sampled.dense(block.sources.numel())
+        P_hats = sampled_matrices(loader.batch(ids, step), P)
         _, grads, _, _ = cv_forward_backward(
             params, P, P_hats, Hbar, GRAPH.x.numpy(), GRAPH.y.numpy(), ids.numpy(), estimator=variant.estimator  # type: ignore[union-attr]
         )  # fmt: skip
@@ -81,6 +87,12 @@ def test_the_split_of_the_gradients_of_the_reference(estimator: str, layers: int
     assert found.gradient_norm2["all"] == pytest.approx((g**2).sum(), rel=1e-10)
     cosine = (G @ g) / np.linalg.norm(G, axis=2) / np.linalg.norm(g)
     np.testing.assert_allclose(found.cosines["all"], cosine.mean(axis=1), rtol=1e-10)
+    ends = np.cumsum([0, *(sum(p.numel() for p in layer.parameters()) for layer in trainer.model.in_order)])
+    for k in range(layers):
+        part = slice(ends[k], ends[k + 1])
+        assert found.gradient_norm2[f"layer {k}"] == pytest.approx((g[part] ** 2).sum(), rel=1e-10)
+        cosine = (G[..., part] @ g[part]) / np.linalg.norm(G[..., part], axis=2) / np.linalg.norm(g[part])
+        np.testing.assert_allclose(found.cosines[f"layer {k}"], cosine.mean(axis=1), rtol=1e-10)
     parts = np.sum([found.gradient[f"layer {k}"].split() for k in range(layers)], axis=0)
     np.testing.assert_allclose(parts, expected, rtol=1e-10, atol=1e-13)
 
@@ -115,6 +127,69 @@ def test_outputs_of_the_batch() -> None:
             torch.testing.assert_close(found[key][:4], exact[GRAPH.train_ids[:4]])
     sampled = measure(trainer, Variant(estimator="ns", scheme="without-replacement", fan_out=(1,)), plan())
     assert all(units.split().neighbors > 0 and units.split().batch == 0 for units in sampled.outputs.values())
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("estimator", ["cv", "ns"])
+def test_the_split_of_the_outputs_of_the_reference(estimator: str, fixed: bool) -> None:
+    """Of the errors of `A^(1)` and `Z^(2)` at a fan-out that draws: from dense matrices, a node's on average."""
+    trainer, variant = trained(), Variant(estimator=estimator, scheme="without-replacement", fan_out=(1,))
+    chosen = plan(batch="fixed", batches=1) if fixed else plan()
+    found = measure(trainer, variant, chosen)
+    loader = variant.loader(trainer, batch_size=5, seed=7)
+    params = {name: p.detach().numpy() for name, p in trainer.model.named_parameters()}
+    P = loader.sampler.propagation.dense().numpy()
+    H = exact_forward(params, P, GRAPH.x.numpy(), 2)[0][1]  # type: ignore[union-attr]
+    assert isinstance(trainer.estimator, ControlVariate)
+    Hbar = trainer.estimator.history(1).values.numpy() if estimator == "cv" else np.zeros_like(H)
+    W, b = params["layers.1.weight"], params["layers.1.bias"]
+    splits: dict[str, list[tuple[float, float]]] = {"A^(1)": [], "Z^(2)": []}
+    sizes: dict[str, list[float]] = {"A^(1)": [], "Z^(2)": []}
+    for number in range(chosen.batches):
+        ids = first_batch(loader, number)
+        errors: dict[str, list[np.ndarray]] = {"A^(1)": [], "Z^(2)": []}
+        for r in range(3):
+            P_hat = sampled_matrices(loader.batch(ids, FIRST_STEP + 3 * number + r), P)[1]
+            off = (P_hat @ (H - Hbar) + P @ Hbar - P @ H)[ids.numpy()]
+            errors["A^(1)"].append(off)
+            errors["Z^(2)"].append(off @ W)
+        for name, exact in (("A^(1)", P @ H), ("Z^(2)", P @ H @ W + b)):
+            e, n = np.array(errors[name]), len(ids)
+            neighbors = ((e - e.mean(axis=0)) ** 2).sum() / (3 - 1) / n
+            splits[name].append(((e.mean(axis=0) ** 2).sum() / n - neighbors / 3, neighbors))
+            sizes[name].append((exact[ids.numpy()] ** 2).sum() / n)
+    assert list(found.outputs) == list(splits)
+    for name in splits:
+        bias2, neighbors = np.mean(splits[name], axis=0)
+        assert neighbors > 1e-4
+        expected = (bias2, 0.0, neighbors, bias2 + neighbors)
+        np.testing.assert_allclose(found.outputs[name].split(), expected, rtol=1e-10, atol=1e-13)
+        assert found.output_norm2[name] == pytest.approx(np.mean(sizes[name]), rel=1e-10)
+
+
+def test_a_batch_that_is_always_the_same_has_no_variance() -> None:
+    variant = Variant(estimator="ns", scheme="without-replacement", fan_out=(1,))
+    for batch_size, batches, alike in ((12, "shuffle", True), (11, "shuffle", False), (12, "replacement", False)):
+        found = measure(trained(batches=batches), variant, plan(batch_size=batch_size))
+        for units in found.gradient.values():
+            split = units.split()
+            assert (split.batch == 0) is alike
+            assert split.mse == pytest.approx(split.bias2 + split.batch + split.neighbors)
+
+
+def test_smoothed_labels_are_part_of_the_loss() -> None:
+    """With all neighbors and one batch of all nodes a step's gradient is the exact one, of the loss that is trained."""
+    variant = Variant(estimator="cv", scheme="without-replacement", fan_out=(-1,))
+    trainer = trained(label_smoothing=0.3, dropout=0.0, batch_size=12)
+    found = measure(trainer, variant, plan(batch_size=12))
+    assert found.gradient["all"].split().mse < 1e-20
+    batch = trainer.loader.batch(GRAPH.train_ids, 1)
+    trainer.model.train()
+    exact = Variant(estimator="exact", scheme="without-replacement", fan_out=(-1,))
+    trainer.estimator = exact.aggregator(trainer)
+    trainer._loss_and_gradient(exact.loader(trainer, batch_size=12, seed=0).batch(batch.ids, 1))
+    squares = sum(float(p.grad.square().sum()) for p in trainer.model.parameters() if p.grad is not None)
+    assert found.gradient_norm2["all"] == pytest.approx(squares, rel=1e-10)
 
 
 def test_the_exact_estimator_has_no_error_but_the_batchs() -> None:

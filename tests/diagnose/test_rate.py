@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from cvgnn.config import make_config
+from cvgnn.diagnose import slopes
 from cvgnn.diagnose.rate import ETAS, RateRun, exact_gradient, iterates, measure_rate
-from cvgnn.diagnose.rate_views import Course, runs_table, verdict
+from cvgnn.diagnose.rate_views import Course, runs_table, slopes_table, verdict
 from cvgnn.diagnose.rate_vs_steps import default_etas, diagnose_rate
-from cvgnn.diagnose.slopes import Estimate
+from cvgnn.diagnose.slopes import Estimate, log_slope
 from cvgnn.diagnose.subject import fresh_trainer
 from cvgnn.diagnose.theory import as_in_theory, with_optimizer
 from cvgnn.diagnose.workers import measure_all
@@ -43,18 +44,21 @@ def test_a_run_is_algorithm_1s_and_the_mean_is_over_its_iterates() -> None:
     config = with_optimizer(CONFIG, "heavy-ball", 2.0 / math.sqrt(6))
     trainer = fresh_trainer(GRAPH, config)
     full = exact_gradient(trainer, GRAPH, config)
-    squares = [float(full(trainer.model).vector.square().sum())]
+    squares, losses = [float(full(trainer.model).vector.square().sum())], [full(trainer.model).loss]
     epoch = 1
     while len(squares) < 6:
         for batch in trainer.loader.epoch(epoch):
             trainer.model.train()
             trainer.step(batch)
             squares.append(float(full(trainer.model).vector.square().sum()))
+            losses.append(full(trainer.model).loss)
         epoch += 1
     assert found["squared"] == pytest.approx(squares[:6], rel=1e-12)
     assert found["mean"] == pytest.approx(np.mean(squares[:6]))
     assert found["at_tau"] == pytest.approx(squares[found["tau"] - 1], rel=1e-12)
     assert found["lr"] == 2.0 / math.sqrt(6)
+    assert (found["first"], found["last"]) == pytest.approx((losses[0], losses[5]), rel=1e-12)
+    assert losses[0] != losses[5]
 
 
 def test_a_run_that_diverges_is_told_and_left_out() -> None:
@@ -66,8 +70,9 @@ def test_a_run_that_diverges_is_told_and_left_out() -> None:
     told.to_json()
 
 
-def test_the_whole_diagnosis_is_a_function_of_its_seeds() -> None:
-    options = {"optimizers": ("sgd", "adagrad"), "steps": (4, 8, 16, 32), "seeds": 2, "points": 4}
+def test_the_whole_diagnosis_is_a_function_of_its_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slopes, "RESAMPLES", 200)
+    options = {"optimizers": ("sgd", "adagrad"), "steps": (4, 8, 16, 32), "seeds": 3, "points": 4}
     one, two = (diagnose_rate(GRAPH, CONFIG, **options) for _ in range(2))  # type: ignore[arg-type]
     assert one == two
     assert one.kind == "rate"
@@ -76,7 +81,10 @@ def test_the_whole_diagnosis_is_a_function_of_its_seeds() -> None:
     assert sgd["two_terms"] is None
     assert min(adagrad["two_terms"][:2]) >= 0
     assert sgd["slope"]["low"] <= sgd["slope"]["value"] <= sgd["slope"]["high"]
-    assert len(one.data["runs"]) == 16
+    means = [value["value"] for value in sgd["means"]]
+    assert sgd["slope"]["value"] == pytest.approx(log_slope([4, 8, 16, 32], means))
+    assert sgd["slope_upper_half"]["value"] == pytest.approx(log_slope([16, 32], means[2:]))
+    assert len(one.data["runs"]) == 24
     assert {figure.key for figure in one.figures} == {"rate", "adagrad"}
     assert one.figures[0].lines[-1].reference
     one.to_json()
@@ -99,8 +107,8 @@ def test_the_etas_keep_the_shortest_runs_learning_rate() -> None:
 
 
 def course(value: float, half: float, tail: float) -> Course:
-    T, ones = [4, 16, 64, 256], np.ones((2, 4))
-    y = np.array([[float(t) ** value for t in T]] * 2)
+    T, ones = [4, 16, 64, 256], np.ones((3, 4))
+    y = np.array([[float(t) ** value for t in T]] * 3)
     return Course(
         name="sgd", theorem=3, eta=1.0, lengths=T, diverged=[], squared=y, at_tau=y, first=2 * ones, last=ones,
         slope=Estimate(value=value, low=value - half, high=value + half), tail=Estimate(value=tail, low=tail, high=tail),
@@ -113,18 +121,50 @@ def course(value: float, half: float, tail: float) -> Course:
 )
 def test_minus_a_half_or_steeper_agrees(value: float, half: float, agrees: bool) -> None:
     c = course(value, half, -0.2)
-    assert c.agrees is agrees
+    assert c.finding == ("yes" if agrees else "no")
     words = verdict([c])
     assert ("disagrees" in words) is not agrees
     assert ("lowered F by 50 %" in words) is not agrees
+    assert slopes_table([c], 3).rows[0][-1] == c.finding
+
+
+def test_an_interval_that_tells_nothing_is_no_agreement() -> None:
+    """It holds -1/2, and 0: the fall of the theorems, and none."""
+    c = course(0.64, 5.0, -0.2)
+    assert c.finding == slopes_table([c], 3).rows[0][-1] == "not told"
+    assert "sgd: the slope 0.640 [-4.360, 5.640] is not told: its interval holds -1/2 and 0" in verdict([c])
+    assert "disagrees" not in verdict([c])
+    assert "as Theorems" not in verdict([c])
+    tail = Estimate(value=-1.0, low=-3.0, high=1.0)
+    assert dataclasses.replace(course(-0.3, 0.1, -0.2), tail=tail).finding == "no"
+    assert course(-0.3, 0.1, -0.6).finding == "in the upper half"
+
+
+def test_why_a_slope_is_shallow() -> None:
+    """Only what the runs have done to `F` is told of it."""
+    c = course(-0.3, 0.1, -0.2)
+    falling = dataclasses.replace(c, last=np.array([[1.5, 1.4, 1.3, 1.2]] * 3))
+    assert "lowered F by 40 %; while F(W_1) - F(W_T) still grows with T" in verdict([falling])
+    assert verdict([c]).endswith("(the longest run has lowered F by 50 %).")  # as much as the one before
+    rising = dataclasses.replace(c, last=3 * np.ones((3, 4)))
+    assert verdict([rising]).endswith("(the longest run has raised F by 50 %; a smaller eta may help).")
 
 
 def test_one_seed_is_not_judged() -> None:
     found = diagnose_rate(GRAPH, CONFIG, optimizers=["sgd", "sgd"], steps=(2, 3, 5), seeds=1)
-    assert "one seed: no interval, not judged" in found.verdict
+    assert "one seed gives no interval, so it is not judged" in found.verdict
     assert "disagrees" not in found.verdict
     assert [row[-1] for row in found.tables[0].rows] == ["-"]
+    assert "one seed gives no interval;" in found.tables[0].caption
     assert len(found.data["runs"]) == 3  # an optimizer named twice is measured once
+
+
+def test_two_seeds_have_no_interval() -> None:
+    found = diagnose_rate(GRAPH, CONFIG, optimizers=["sgd"], steps=(2, 3, 5), seeds=2)
+    assert "2 seeds give no interval, so it is not judged" in found.verdict
+    assert {row[4] for row in found.tables[1].rows} == {"-"}
+    assert found.figures[0].lines[0].low == ()
+    assert "interval" not in found.figures[0].caption
 
 
 def test_an_iterate_that_two_pieces_share_counts_twice() -> None:
@@ -138,13 +178,13 @@ def test_an_iterate_that_two_pieces_share_counts_twice() -> None:
 def test_gradients_that_are_zero() -> None:
     """A graph of one class, without weight decay: nothing to learn, nothing to divide by."""
     graph, config = dataclasses.replace(GRAPH, y=GRAPH.y.clamp(max=0), num_classes=1), dataclasses.replace(CONFIG, weight_decay=0.0)  # fmt: skip
-    found = diagnose_rate(graph, config, optimizers=["sgd", "adagrad"], steps=(2, 3, 5), seeds=2)
-    assert "too few gradients above 0: no interval, not judged" in found.verdict
+    found = diagnose_rate(graph, config, optimizers=["sgd", "adagrad"], steps=(2, 3, 5), seeds=3)
+    assert "too few gradients above 0 give no interval, so it is not judged" in found.verdict
     found.to_json()
 
 
 def test_huge_numbers_are_short() -> None:
-    c = dataclasses.replace(course(-0.9, 0.1, -0.2), first=np.full((2, 4), 1e99))
+    c = dataclasses.replace(course(-0.9, 0.1, -0.2), first=np.full((3, 4), 1e99))
     assert runs_table([c]).rows[0][-2:] == ["1.00e+99", "1.000"]
 
 
@@ -162,8 +202,16 @@ def test_what_no_theorem_covers_is_not_judged() -> None:
         ({"steps": (1, 4, 8)}, "steps must be a whole number of at least 2"),
         ({"etas": {"sgd": -1.0}}, "eta of sgd must be a number above 0"),
         ({"points": 0}, "points must be a whole number of at least 1"),
+        ({"points": 20_000}, "points must be at most 10000"),
+        ({"seeds": 2_000}, "seeds must be at most 1000"),
+        ({"steps": (4, 8, 10_000_000)}, "steps must be at most 1000000"),
     ],
 )
 def test_refused(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(CvgnnError, match=sentence):
         diagnose_rate(GRAPH, CONFIG, **options)  # type: ignore[arg-type]
+
+
+def test_one_layer_is_refused() -> None:
+    with pytest.raises(CvgnnError, match="a network of one layer samples nothing; choose layers of at least 2"):
+        diagnose_rate(GRAPH, dataclasses.replace(CONFIG, layers=1))

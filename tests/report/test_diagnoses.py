@@ -48,6 +48,17 @@ def test_diagnoses_alone(tmp_path: Path, capsys: Captured) -> None:
     assert panel.curves[1].low == panel.curves[1].mean
 
 
+def test_every_graph_is_named_once(tmp_path: Path) -> None:
+    for number in range(12):
+        write_diagnosis(tmp_path / f"a{number}", dataset="a")
+        write_diagnosis(tmp_path / f"b{number}", dataset="b")
+    assert build(collect([tmp_path])).summary == "24 diagnoses of training on a, b."
+    for number in range(12):
+        write_diagnosis(tmp_path / f"c{number}", dataset=f"c{number:02}")
+    named = ", ".join(["a", "b", *(f"c{number:02}" for number in range(8))])
+    assert build(collect([tmp_path])).summary == f"36 diagnoses of training on {named} and 4 more."
+
+
 def test_beside_runs_and_inside_a_runs_folder(tmp_path: Path, capsys: Captured) -> None:
     run = write_run(tmp_path / "run")
     write_diagnosis(run / "diagnosis")

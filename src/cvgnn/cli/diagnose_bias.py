@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args, get_type_hints
 
 import tyro
 
-from cvgnn.cli.diagnose_theory import processes, say_left_out, theory_config, with_batch_size
+from cvgnn.cli.diagnose_theory import processes, say_unused, theory_config, with_batch_size
 from cvgnn.cli.diagnosing import DiagnoseCommand, finish, measuring, parse_diagnose, source_and_config
 from cvgnn.config import TrainConfig
 from cvgnn.errors import unknown_name
@@ -64,7 +64,7 @@ def bias_command(words: Sequence[str]) -> int:
     started = time.monotonic()
     graph, config = source_and_config(command, words)
     config = with_batch_size(config, graph, command, words)
-    say_left_out(config, words)
+    say_unused(config, words)
     with measuring(command, graph) as tell:
         diagnosis = diagnose_bias(
             graph,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from cvgnn.cli.diagnose_theory import processes, say_left_out, theory_config, with_batch_size
+from cvgnn.cli.diagnose_theory import processes, say_unused, theory_config, with_batch_size
 from cvgnn.cli.diagnosing import DiagnoseCommand, finish, measuring, parse_diagnose, source_and_config
 from cvgnn.config import TrainConfig
 
@@ -39,7 +39,7 @@ class BoundCommand(DiagnoseCommand):
     """How many seeds, from --seed on."""
 
     points: int = 3
-    """Iterates of each run at which curvature and bias are measured."""
+    """Iterates of each run at which curvature and bias are measured, at least 2: the first and the last."""
 
     draws: int = 16
     """Neighbor draws for the bias."""
@@ -59,7 +59,7 @@ def bound_command(words: Sequence[str]) -> int:
     started = time.monotonic()
     graph, config = source_and_config(command, words)
     config = with_batch_size(config, graph, command, words)
-    say_left_out(config, words, optimizers=command.optimizers)
+    say_unused(config, words, optimizers=command.optimizers)
     with measuring(command, graph) as tell:
         diagnosis = diagnose_bound(
             graph,

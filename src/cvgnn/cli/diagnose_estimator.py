@@ -9,7 +9,16 @@ from typing import Annotated, Literal
 
 import tyro
 
-from cvgnn.cli.diagnosing import DiagnoseCommand, finish, measuring, parse_diagnose, refuse_changes, source_and_config
+from cvgnn.cli.diagnosing import (
+    DiagnoseCommand,
+    finish,
+    given,
+    measuring,
+    parse_diagnose,
+    refuse_changes,
+    say_left_out,
+    source_and_config,
+)
 from cvgnn.cli.options import option
 from cvgnn.errors import CvgnnError, require_integer
 
@@ -66,6 +75,8 @@ def estimator_command(words: Sequence[str]) -> int:
     graph, config = source_and_config(command, words)
     if command.run is not None:
         refuse_changes(command, free=_MEASURING)
+    if config.bad_step != "stop" and given(words, "--bad-step"):
+        say_left_out(["--bad-step"])  # a training that leaves out steps is not the one that is asked about
     steps = (0,) if command.run is not None and option(words, "--steps") is None else command.steps
     with measuring(command, graph) as tell:
         diagnosis = diagnose_estimator(

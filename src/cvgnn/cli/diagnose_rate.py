@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from cvgnn.cli.diagnose_theory import processes, say_left_out, theory_config, with_batch_size
+from cvgnn.cli.diagnose_theory import processes, say_unused, theory_config, with_batch_size
 from cvgnn.cli.diagnosing import DiagnoseCommand, finish, measuring, parse_diagnose, source_and_config
 from cvgnn.config import TrainConfig
 
@@ -55,7 +55,7 @@ def rate_command(words: Sequence[str]) -> int:
     started = time.monotonic()
     graph, config = source_and_config(command, words)
     config = with_batch_size(config, graph, command, words)
-    say_left_out(config, words, optimizers=command.optimizers)
+    say_unused(config, words, optimizers=command.optimizers)
     with measuring(command, graph) as tell:
         diagnosis = diagnose_rate(
             graph,

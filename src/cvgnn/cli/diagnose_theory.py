@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cvgnn.cli.diagnosing import DiagnoseCommand, given
+from cvgnn.cli.diagnosing import DiagnoseCommand, given, say_left_out
 from cvgnn.config import TrainConfig
 from cvgnn.errors import require_integer
 
@@ -30,7 +29,7 @@ def with_batch_size(config: TrainConfig, graph: Graph, command: DiagnoseCommand,
     return dataclasses.replace(config, batch_size=max(1, min(256, graph.train_ids.numel() // 10)))
 
 
-def say_left_out(config: TrainConfig, words: Sequence[str], *, optimizers: Sequence[str] | None = None) -> None:
+def say_unused(config: TrainConfig, words: Sequence[str], *, optimizers: Sequence[str] | None = None) -> None:
     """Say once which options among the words have no use.
 
     Args:
@@ -47,9 +46,7 @@ def say_left_out(config: TrainConfig, words: Sequence[str], *, optimizers: Seque
         idle |= {"optimizer", "form", "lr"} | ({"batches"} if config.batches != "replacement" else set())
         idle |= {n for n in ("beta1", "beta2", "nu_min") if all(getattr(c, n) is None for c in configs)}
     names = [f"--{name.replace('_', '-')}" for name in _FIELDS if name in idle]
-    left = [name for name in names if given(words, name)]
-    if left:
-        print(f"cvgnn: left out, because it has no use in this measurement: {', '.join(left)}", file=sys.stderr)
+    say_left_out([name for name in names if given(words, name)])
 
 
 def processes(workers: int | None, graph: Graph) -> int:

@@ -85,6 +85,12 @@ def given(words: Sequence[str], name: str) -> bool:
     return any(option(words, f"--{word}") is not None for word in (name[2:], name[2:].replace("-", "_")))
 
 
+def say_left_out(names: Sequence[str]) -> None:
+    """Say which options have no use, if there are any."""
+    if names:
+        print(f"cvgnn: left out, because it has no use in this measurement: {', '.join(names)}", file=sys.stderr)
+
+
 def refuse_changes(command: DiagnoseCommand, *, free: Sequence[str]) -> None:
     """Refuse options that would make another network or training than the run's whose checkpoint is taken.
 

@@ -102,6 +102,27 @@ def check_bias(config: TrainConfig) -> None:
     require(config.layers > 1, "a network of one layer samples nothing, so it has no bias; choose layers of at least 2")
 
 
+def check_draws(trainer: Trainer) -> None:
+    """Refuse a fan-out that takes in all neighbors wherever training draws some: nothing is random, nothing biased."""
+    sampler = trainer.loader.sampler
+    degree = sampler.propagation.indptr.long().diff()
+    rows = torch.zeros(sampler.num_nodes, dtype=torch.bool)
+    rows[trainer.loader.train_ids] = True
+    drawn_for = [*readable_rows(trainer)[1:], rows]  # in layer k, the nodes within K - 1 - k hops of training nodes
+    largest = [int(degree[nodes].max()) for nodes in drawn_for]
+    alone = sampler.scheme != "released"  # which changes the weight of a node itself, with or without neighbors
+    whole = sampler.scheme == "without-replacement"
+    all_taken = [
+        D == -1 or (alone and most == 0) or (whole and most <= D)
+        for most, D in zip(largest, sampler.fan_outs, strict=True)
+    ]
+    require(
+        not all(all_taken),
+        f"num_neighbors takes in all neighbors wherever some are drawn (a node has {max(largest)} there at most), so "
+        "there is no bias; choose a smaller num_neighbors",
+    )
+
+
 def measure_bias(shared: tuple[Graph, TrainConfig, BiasPlan], seed: int) -> list[BiasSample]:
     """One seed: burn in, then for each learning rate, up to one that diverges, train from there and measure."""
     graph, config, plan = shared

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cvgnn.diagnose.bias import BiasPlan, BiasSample
 from cvgnn.diagnose.record import Figure, Line, Table
-from cvgnn.diagnose.slopes import Array, Estimate, finite, squared_norm
+from cvgnn.diagnose.slopes import FEWEST, Array, Estimate, finite, squared_norm, too_few
 from cvgnn.diagnose.words import fixed
 
 Mask = npt.NDArray[np.bool_]
@@ -24,11 +24,12 @@ _UNCOVERED = "slope 0 is expected, because what is drawn is biased whatever the 
 @final
 @dataclass(frozen=True)
 class Part:
-    """One layer, or all: the bias at each learning rate, and the slopes."""
+    """One layer, or all: the bias at each learning rate, where noise does not hide it, and the slopes."""
 
     name: str
     predicted: int
     norms: list[Estimate]
+    resolved: Mask
     largest: Array
     linear: Estimate
     all: Estimate
@@ -36,7 +37,14 @@ class Part:
 
 
 def verdict(
-    parts: list[Part], linear: Mask, change: Array, lrs: Array, plan: BiasPlan, *, uncovered: str | None = None
+    parts: list[Part],
+    linear: Mask,
+    change: Array,
+    lrs: Array,
+    plan: BiasPlan,
+    seeds: int,
+    *,
+    uncovered: str | None = None,
 ) -> str:
     """The finding in one or two sentences; `uncovered` names what Lemma 6 does not speak of, if it is used."""
     total = parts[-1]
@@ -46,9 +54,14 @@ def verdict(
             f"(lr <= {lrs[linear][-1] if linear.any() else lrs[0]:.2g}); take more draws, seeds or learning rates."
         )
     end = f"{lrs[linear][-1]:.2g}"
-    judged = _judged(total.linear) if uncovered is None else (
-        f"Lemma 6 does not cover {uncovered}, which is biased whatever the learning rate, so slope 0 is expected"
-    )  # fmt: skip
+    if uncovered is not None:
+        judged = (
+            f"Lemma 6 does not cover {uncovered}, which is biased whatever the learning rate, so slope 0 is expected"
+        )
+    elif seeds < FEWEST:
+        judged = f"{too_few(seeds)}, so this is not judged beside Lemma 6's order, 1"
+    else:
+        judged = _judged(total.linear, total.bend)
     words = f"In the linear range (lr <= {end}) the bias grows like lr^{total.linear}: {judged}."
     if not linear.all():
         words += (
@@ -59,13 +72,15 @@ def verdict(
     return words
 
 
-def _judged(slope: Estimate) -> str:
+def _judged(slope: Estimate, bend: float) -> str:
+    """What a slope with an interval says of Lemma 6; `bend` is by how much slopes grow towards large learning rates."""
     if slope.holds(1.0):
         return "1, the order of Lemma 6, is in the interval"
     if abs(slope.value - 1) < CLOSE:
+        begins = ": the bend towards large learning rates begins here" if (slope.value - 1) * bend > 0 else ""
         return (
             f"that is the order of Lemma 6 to within {abs(slope.value - 1):.3f}, though the interval, narrow because "
-            "all learning rates share their draws, does not hold 1: the bend towards large learning rates begins here"
+            f"all learning rates share their draws, does not hold 1{begins}"
         )
     if slope.value > 1:
         return "steeper than Lemma 6's order 1, which is an upper bound and not contradicted"
@@ -74,11 +89,13 @@ def _judged(slope: Estimate) -> str:
 
 def slopes_table(parts: list[Part], plan: BiasPlan, seeds: int) -> Table:
     """The slopes, layer by layer."""
+    over = f"{seeds} seeds, {plan.draws} draws; 95 % bootstrap intervals over seeds and draws"
+    if seeds < FEWEST:
+        over = f"{plan.draws} draws; {too_few(seeds)}"
     return Table(
         caption=(
             f"Log-log slope of ||E[G] - grad F|| against the learning rate, {plan.steps} steps of {plan.optimizer}, "
-            f"{seeds} seeds, {plan.draws} draws; 95 % bootstrap intervals over seeds and draws. Points that noise "
-            "hides are left out."
+            f"{over}. Points that noise hides are left out."
         ),
         header=["parameters of", "expected", "linear range", "all learning rates", "bend"],
         rows=[
@@ -99,7 +116,7 @@ def points_table(total: Part, lrs: Array, linear: Mask, change: Array, samples: 
                 f"{lr:.2g}",
                 "yes" if linear[j] else "no",
                 f"{norm.value:.3g}",
-                f"{norm.low:.3g} .. {norm.high:.3g}" if np.isfinite(norm.low) else "-",
+                f"{norm.low:.3g} .. {norm.high:.3g}" if norm.known else "-",
                 f"{total.largest[j]:.2g}",
                 f"{100 * norm.value / gradient:.2g} %" if gradient else "-",
                 f"{fixed(100 * float(change[j]), 1)} %",
@@ -118,33 +135,33 @@ def points_table(total: Part, lrs: Array, linear: Mask, change: Array, samples: 
 
 
 def figure(parts: list[Part], lrs: Array, linear: Mask) -> Figure:
-    """The bias against the learning rate, and slope 1."""
+    """The bias against the learning rate, and slope 1, which is always there."""
     lines = []
     for part in parts:
-        seen = [j for j in range(len(lrs)) if part.norms[j].low > 0]
-        if seen:
-            norms = [part.norms[j] for j in seen]
+        norms = [norm for norm, seen in zip(part.norms, part.resolved, strict=True) if seen]
+        if norms:
+            bare = not all(norm.known for norm in norms)
             lines.append(
                 Line(
                     name=part.name,
-                    x=[float(lrs[j]) for j in seen],
+                    x=lrs[part.resolved].tolist(),
                     y=[n.value for n in norms],
-                    low=[n.low for n in norms],
-                    high=[n.high for n in norms],
+                    low=() if bare else [n.low for n in norms],
+                    high=() if bare else [n.high for n in norms],
                 )
             )
-    covered = parts[-1].predicted > 0
-    for part, order in ((parts[-1], 1), (parts[-2], 2)) if covered else ((parts[-1], 0),):
-        base = next((n.value / lr**order for n, lr in zip(part.norms, lrs, strict=True) if n.low > 0), None)
-        if base is not None:
-            y = (base * lrs**order).tolist()
+    covered, bands = parts[-1].predicted > 0, any(line.low for line in lines)
+    for part, order in ((parts[-1], 1), (parts[-2], 2) if covered else (parts[-1], 0)):
+        if order == 1 or part.resolved.any():
+            y = (_base(part, lrs, order) * lrs**order).tolist()
             lines.append(Line(name=f"slope {order}", x=lrs.tolist(), y=y, reference=True))
     last = f"{lrs[linear][-1]:.2g}" if linear.any() else "none"
     return Figure(
         key="bias",
         title="Bias of the gradient against the learning rate",
         caption=(
-            "||E[G] - grad F(W_t)||, layer by layer and for all parameters, with 95 % bootstrap intervals; "
+            "||E[G] - grad F(W_t)||, layer by layer and for all parameters"
+            + (", with 95 % bootstrap intervals; " if bands else "; ")
             + ("slope 1 is Lemma 6's order, slope 2 what the last layer should have." if covered else _UNCOVERED)
             + f" The linear range ends at lr = {last}."
         ),
@@ -154,6 +171,13 @@ def figure(parts: list[Part], lrs: Array, linear: Mask) -> Figure:
         log_x=True,
         log_y=True,
     )
+
+
+def _base(part: Part, lrs: Array, order: int) -> float:
+    """What makes `base lr^order` go through the first point that noise does not hide, the first above 0 if none is."""
+    found = [n.value / lr**order for n, lr in zip(part.norms, lrs, strict=True)]
+    clear = [base for base, seen in zip(found, part.resolved, strict=True) if seen]
+    return next((base for base in (*clear, *found) if base > 0), 1.0)
 
 
 def data(parts: list[Part], lrs: Array, linear: Mask, change: Array, samples: list[list[BiasSample]]) -> dict[str, Any]:

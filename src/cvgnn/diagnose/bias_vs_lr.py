@@ -9,16 +9,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from cvgnn.config import TrainConfig
-from cvgnn.diagnose.bias import UNBIASED, BiasPlan, BiasSample, check_bias, measure_bias
+from cvgnn.diagnose.bias import UNBIASED, BiasPlan, BiasSample, check_bias, check_draws, measure_bias
 from cvgnn.diagnose.bias_views import Mask, Part, data, figure, points_table, slopes_table, verdict
 from cvgnn.diagnose.record import Diagnosis
-from cvgnn.diagnose.slopes import RESAMPLES, Array, Estimate, log_curvature, log_slope, resampled, squared_norm
+from cvgnn.diagnose.slopes import (
+    RESAMPLES,
+    Array,
+    Estimate,
+    interval,
+    log_curvature,
+    log_slope,
+    resampled,
+    squared_norm,
+)
 from cvgnn.diagnose.staleness import steps_to_refresh
 from cvgnn.diagnose.subject import fresh_trainer
-from cvgnn.diagnose.theory import as_in_theory, prepared
+from cvgnn.diagnose.theory import as_in_theory, prepared, require_count
 from cvgnn.diagnose.workers import Tell, measure_all, silent
 from cvgnn.errors import require, require_integer, require_number, unknown_name
 from cvgnn.graph import Graph
+from cvgnn.limits import MAX_EPOCHS
 from cvgnn.optim import OPTIMIZERS
 from cvgnn.rng import Purpose, numpy_generator
 
@@ -27,7 +37,7 @@ LINEAR = 0.1
 """Up to which change of `||grad F||` over the steps a learning rate belongs to the linear range: the lemma's constants
 are those of one place, so learning rates are compared that end at much the same place."""
 
-_SHARE, _MOST_STEPS = 0.95, 2000
+_SHARE, _MOST_STEPS, _MOST_LRS = 0.95, 2000, 100
 _DRAWS_TIMES_NODES, _FEWEST_DRAWS, _MOST_DRAWS = 20_000, 16, 128
 
 
@@ -58,7 +68,8 @@ def diagnose_bias(
         seeds: how many.
         draws: of the neighbors; if not given, so many that draws times training nodes is 20,000, at least 16 and at
             most 128.
-        steps: if not given, so many that 95 % of the history rows that training reads have been written, 2,000 at most.
+        steps: if not given, so many that 95 % of the history rows that training reads have been written by the first
+            seed's draws, 2,000 at most.
         burn_in: epochs before.
         workers: processes; the numbers do not depend on it.
         tell: told of progress.
@@ -69,17 +80,21 @@ def diagnose_bias(
     for lr in lrs:
         require_number("lr", lr, "a number above 0", above=0.0)
     require(
-        len(lrs) > 1 and all(a < b for a, b in itertools.pairwise(lrs)),
-        f"lrs must be at least two learning rates in increasing order, not {list(lrs)}",
+        1 < len(lrs) <= _MOST_LRS and all(a < b for a, b in itertools.pairwise(lrs)),
+        f"lrs must be two to {_MOST_LRS} learning rates in increasing order, not {list(lrs[:10])}",
     )
-    require_integer("seeds", seeds, at_least=1)
-    require_integer("burn_in", burn_in, at_least=0)
+    require_count("seeds", seeds)
+    require_integer("burn_in", burn_in, at_least=0, at_most=MAX_EPOCHS)
     graph, config = prepared(graph, config), as_in_theory(config)
     nodes = graph.train_ids.numel()
     draws = max(_FEWEST_DRAWS, min(_MOST_DRAWS, _DRAWS_TIMES_NODES // nodes)) if draws is None else draws
-    require_integer("draws", draws, at_least=4)
-    share, most = (_SHARE, _MOST_STEPS) if steps is None else (2.0, require_integer("steps", steps, at_least=1))
-    steps, reached = steps_to_refresh(fresh_trainer(graph, config), share=share, most=most)
+    require_count("draws", draws, at_least=4)
+    share, most = _SHARE, _MOST_STEPS
+    if steps is not None:
+        share, most = 2.0, require_integer("steps", steps, at_least=1, at_most=MAX_EPOCHS)
+    first = fresh_trainer(graph, config)
+    check_draws(first)
+    steps, reached = steps_to_refresh(first, share=share, most=most)
     plan = BiasPlan(lrs=tuple(lrs), optimizer=optimizer, burn_in=burn_in, steps=steps, draws=draws)
     chosen = [config.seed + i for i in range(seeds)]
     samples = measure_all(
@@ -121,6 +136,9 @@ def _diagnosis(
         )  # [seeds, lrs, B]
         mixed = again[seeds.T, :, np.arange(RESAMPLES)].mean(axis=0)  # [B, lrs]: seeds drawn anew, draws in them too
         parts.append(_part(name, order * (2 if i == K - 1 else 1), lrs, linear, value.mean(axis=0), mixed, samples, i))
+    found = verdict(parts, linear, change, lrs, plan, len(samples), uncovered=uncovered)
+    if not any(s.gram.any() for seed in samples for s in seed):
+        found = "The bias is exactly 0 with every learning rate: no draw has changed the gradient."
     return Diagnosis(
         kind="bias-vs-lr",
         dataset=graph.name,
@@ -132,7 +150,7 @@ def _diagnosis(
             "linear_range": LINEAR,
             "rows_refreshed": reached,
         },
-        verdict=verdict(parts, linear, change, lrs, plan, uncovered=uncovered),
+        verdict=found,
         tables=[slopes_table(parts, plan, len(samples)), points_table(parts[-1], lrs, linear, change, samples)],
         figures=[figure(parts, lrs, linear)],
         data=data(parts, lrs, linear, change, samples),
@@ -167,7 +185,7 @@ def _part(
     norms, roots = [], np.sqrt(np.maximum(mixed, 0.0))
     for j, square in enumerate(squares):
         norms.append(resampled(float(np.sqrt(max(square, 0.0))), roots[:, j], size=len(samples), positive=True))
-    resolved = np.array([norm.low > 0 for norm in norms])
+    resolved = np.array([norm.value > 0 and interval(roots[:, j])[0] > 0 for j, norm in enumerate(norms)])
 
     def slope(chosen: Mask) -> Estimate:
         use = chosen & resolved
@@ -180,6 +198,7 @@ def _part(
         name,
         predicted,
         norms,
+        resolved,
         np.array([[s.largest[i] for s in seed] for seed in samples]).mean(axis=0),
         slope(linear),
         slope(np.ones(len(lrs), dtype=bool)),

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,7 +43,7 @@ class BoundRun:
     Args:
         optimizer, T, seed: which; `T` iterates, and `G_T` besides, because the theorem speaks of `V_T`.
         eta: `alpha = eta / sqrt(T)`.
-        points: at so many iterates curvature and bias are measured.
+        points: at so many iterates curvature and bias are measured, at least two: the first and the last.
         draws: of the neighbors, for the bias.
     """
 
@@ -106,9 +107,18 @@ class _Seen:
     lemma1_of_step: float = 0.0
 
     def gradient(self, g: Tensor) -> None:
-        self.H_F = max(self.H_F, float(g.norm()))
-        self.H_inf = max(self.H_inf, float(g.abs().max()))
-        self.H_1 = max(self.H_1, float(g.abs().sum()))
+        self.H_F = larger(self.H_F, g.norm())
+        self.H_inf = larger(self.H_inf, g.abs().max())
+        self.H_1 = larger(self.H_1, g.abs().sum())
+
+
+def larger(one: float, other: float | Tensor) -> float:
+    """The larger number, NaN if one of them is: Python's `max` would lose it, and with it what went wrong.
+
+    >>> larger(1.0, 2.0), larger(1.0, math.nan), larger(math.nan, 1.0)
+    (2.0, nan, nan)
+    """
+    return float(np.maximum(one, float(other)))
 
 
 def measure_bound(shared: tuple[Graph, TrainConfig], run: BoundRun) -> dict[str, Any] | None:
@@ -133,7 +143,7 @@ def _measured(shared: tuple[Graph, TrainConfig], run: BoundRun) -> dict[str, Any
         num_layers=config.layers,
         weight_decay=config.weight_decay,
     )
-    looked_at = {round(1 + i * (run.T - 1) / max(1, run.points - 1)) for i in range(run.points)}
+    looked_at = {round(1 + i * (run.T - 1) / (run.points - 1)) for i in range(run.points)}
     at_points: list[dict[str, Any]] = []
     along: list[tuple[float, float, float]] = []
     first = 0.0
@@ -148,14 +158,14 @@ def _measured(shared: tuple[Graph, TrainConfig], run: BoundRun) -> dict[str, Any
             at_points.append({"t": t, "F": F, **_look(trainer, graph, config, hessian, g, W, run)})
         if g_before is not None:
             moved = float((W - W_before).norm())
-            seen.quotient = max(seen.quotient, float((g - g_before).norm()) / moved if moved else 0.0)
+            seen.quotient = larger(seen.quotient, float((g - g_before).norm()) / moved if moved else 0.0)
         next(after)  # the step from W_t to W_{t+1}
         W_next = flat_weights(trainer.model)
         G = moments.gradient(W)
         R = moments.second(G).rsqrt()
         for vector in (g, G):
             seen.gradient(vector)
-        seen.nu = min(seen.nu, 1 / float(R.max()))
+        seen.nu = -larger(-seen.nu, -1 / R.max())
         seen.left += moments.alpha * float((g * g) @ R)
         seen.squared += float(g @ g)
         jump = torch.zeros_like(R) if R_before is None else moments.alpha * (R - R_before)
@@ -198,8 +208,8 @@ def _lemma1(
     if M_before is not None:
         right -= c * jump * M_before
     apart = float((tilde_next - tilde - right).abs().max())
-    seen.lemma1 = max(seen.lemma1, apart / max(float(tilde_next.abs().max()), 1e-300))
-    seen.lemma1_of_step = max(seen.lemma1_of_step, apart / max(float(right.abs().max()), 1e-300))
+    seen.lemma1 = larger(seen.lemma1, apart / larger(1e-300, tilde_next.abs().max()))
+    seen.lemma1_of_step = larger(seen.lemma1_of_step, apart / larger(1e-300, right.abs().max()))
 
 
 def _look(

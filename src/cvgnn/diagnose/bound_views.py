@@ -17,7 +17,7 @@ _DRAWN_POINTS = 40
 
 def verdict(results: list[dict[str, Any]]) -> str:
     """The finding in a few sentences."""
-    worst = max(r["lemma1"] for r in results)
+    worst = float(np.max([r["lemma1"] for r in results]))  # NaN if one of them is
     words = [
         f"Lemma 1's identity holds to {worst:.1e} of the largest weight in every step"
         + (", which is round-off." if worst < _ROUND_OFF else ": more than round-off; something is wrong.")

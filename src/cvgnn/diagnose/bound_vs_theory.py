@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from cvgnn.config import TrainConfig
-from cvgnn.diagnose.bound import BoundRun, measure_bound
+from cvgnn.diagnose.bound import BoundRun, larger, measure_bound
 from cvgnn.diagnose.bound_views import assumptions_table, bounds_table, constants_table, figure, verdict
 from cvgnn.diagnose.constants import THEOREMS, Constants, theorem
 from cvgnn.diagnose.rate_vs_steps import default_etas
 from cvgnn.diagnose.record import Diagnosis
-from cvgnn.diagnose.theory import as_in_theory, known_optimizers, prepared
+from cvgnn.diagnose.theory import as_in_theory, known_optimizers, prepared, require_count
 from cvgnn.diagnose.workers import Tell, measure_all, silent
 from cvgnn.errors import require, require_integer, require_number
 from cvgnn.graph import Graph
+from cvgnn.limits import MAX_EPOCHS
 from cvgnn.optim import OPTIMIZERS
 
 
@@ -46,16 +47,17 @@ def diagnose_bound(
         steps: the length `T` of the runs.
         etas: `eta` for each optimizer, `alpha = eta / sqrt(T)`; as for `diagnose_rate` if not given.
         seeds: runs of each optimizer.
-        points: iterates of each run at which curvature and bias are measured.
+        points: iterates of each run at which curvature and bias are measured, the first and the last among them.
         draws: of the neighbors, for the bias.
         workers: processes; the numbers do not depend on it.
         tell: told of progress.
     """
     optimizers = known_optimizers(optimizers)
     require(config.layers > 1, "a network of one layer samples nothing; choose layers of at least 2")
-    require_integer("steps", steps, at_least=2)
-    for what, number in {"seeds": seeds, "points": points, "draws": draws}.items():
-        require_integer(what, number, at_least=1)
+    require_integer("steps", steps, at_least=2, at_most=MAX_EPOCHS)
+    require_count("seeds", seeds)
+    require_count("points", points, at_least=2)
+    require_count("draws", draws)
     chosen = default_etas(steps) | dict(etas or {})
     for name in optimizers:
         require_number(f"eta of {name}", chosen[name], "a number above 0", above=0.0)
@@ -96,17 +98,16 @@ def _result(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """The constants of one optimizer's runs, and both sides of its inequalities."""
     seen, at = [r["seen"] for r in runs], [p for r in runs for p in r["at_points"]]
     alpha, T, eta = runs[0]["alpha"], runs[0]["T"], runs[0]["eta"]
-    nu, H_inf = min(s["nu"] for s in seen), max(s["H_inf"] for s in seen)
-    curvature, quotient = max(p["rho"] for p in at), max(s["quotient"] for s in seen)
-    bias = max(p["bias_inf"] for p in at)
+    nu, H_inf = float(np.min([s["nu"] for s in seen])), _largest(seen, "H_inf")  # both NaN if one of them is
+    curvature, quotient, bias = _largest(at, "rho"), _largest(seen, "quotient"), _largest(at, "bias_inf")
     constants = Constants(
-        rho=max(curvature, quotient),
+        rho=larger(curvature, quotient),
         nu_min=nu,
-        H_F=max(s["H_F"] for s in seen),
+        H_F=_largest(seen, "H_F"),
         H_inf=H_inf,
-        H_1=max(s["H_1"] for s in seen),
+        H_1=_largest(seen, "H_1"),
         beta1=runs[0]["beta1"],
-        C=bias * nu / (alpha * H_inf) if H_inf > 0 else 0.0,  # no gradient, no bias
+        C=0.0 if H_inf == 0 else bias * nu / (alpha * H_inf),  # no gradient, no bias
         d=runs[0]["d"],
     )
     S_1, S_2 = (float(np.mean([s[name] for s in seen])) for name in ("S_1", "S_2"))
@@ -133,9 +134,14 @@ def _result(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "theorem1_right": constants.theorem1(alpha=alpha, T=T, S_1=S_1, S_2=S_2, gap=gap),
         "rate_left": float(np.mean([r["mean_squared"] for r in runs])),
         "rate_right": theorem(constants, name, eta=eta, T=T, gap=gap),
-        "lemma1": max(s["lemma1"] for s in seen),
-        "lemma1_of_step": max(s["lemma1_of_step"] for s in seen),
+        "lemma1": _largest(seen, "lemma1"),
+        "lemma1_of_step": _largest(seen, "lemma1_of_step"),
         "age_limit": runs[0]["age_limit"],
         "largest_age": max(r["largest_age"] for r in runs),
         "older": float(np.mean([r["older"] for r in runs])),
     }
+
+
+def _largest(found: Sequence[Mapping[str, Any]], name: str) -> float:
+    """The largest of the numbers of one name, NaN if one of them is."""
+    return float(np.max([each[name] for each in found]))

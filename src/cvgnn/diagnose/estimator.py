@@ -6,22 +6,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cvgnn.config import TrainConfig
 from cvgnn.diagnose.estimator_figures import figures
 from cvgnn.diagnose.estimator_tables import pairs, tables, verdict
-from cvgnn.diagnose.measure import Moment, Resampling, measure
+from cvgnn.diagnose.measure import Moment, Resampling, always_the_same, measure
 from cvgnn.diagnose.record import Diagnosis
 from cvgnn.diagnose.statistics import CONFIDENCE, Split, Units, mean_of, part_of
-from cvgnn.diagnose.subject import fresh_trainer, recorded, stops, trainer_of_run
+from cvgnn.diagnose.subject import fresh_trainer, recorded, stops, trainer_of_run, where_it_diverged
 from cvgnn.diagnose.variants import Variant, require_histories, variants
 from cvgnn.diagnose.ztest import LEVEL, Projections, Tests, aggregation_test, corrected
-from cvgnn.errors import require, require_integer
+from cvgnn.errors import CvgnnError, require, require_integer
 from cvgnn.estimator import ControlVariate
 from cvgnn.experiments.machine import sensible_threads, thread_count
-from cvgnn.graph import Graph
+from cvgnn.graph import Graph, Propagation
 from cvgnn.model import exact_hidden
 from cvgnn.sampling.neighbor import fan_outs as by_layer
-from cvgnn.training import Trainer
+from cvgnn.training import Diverged, Trainer
 
 
 def diagnose_estimator(
@@ -74,10 +76,18 @@ def diagnose_estimator(
     with thread_count(config.threads or sensible_threads(graph, config)):
         trainer = fresh_trainer(graph, config) if run is None else trainer_of_run(run, graph)
         require_histories(trainer, chosen)
-        for _ in stops(trainer, steps):
-            found = [measure(trainer, variant, plan, after_batch=after_batch) for variant in chosen]
-            moments.append(Moment(trainer.iterations, found))
-        tests = _tests(trainer, chosen, draws=test_draws, seed=config.seed, tell=tell)
+        diverged: Diverged | None = None
+        try:
+            for _ in stops(trainer, steps):
+                moments.append(_moment(trainer, chosen, plan, after_batch))
+                projections = _projections(trainer, config.seed)  # while training stands there
+        except Diverged as error:
+            if not moments:
+                raise CvgnnError(f"training diverged at step {error.step}: {error.what}; choose a smaller lr") from None
+            diverged = error
+        P = trainer.loader.sampler.propagation
+        tests = _tests(P, chosen, projections, draws=test_draws, seed=config.seed, tell=tell)
+    ended = "" if diverged is None else f" {where_it_diverged(diverged)}"
     settings = {
         **recorded(config, run),
         "batch": batch,
@@ -86,40 +96,63 @@ def diagnose_estimator(
         "test_draws": test_draws,
         "steps": [moment.step for moment in moments],
         "variants": [variant.label for variant in chosen],
+        "diverged": None if diverged is None else diverged.step,
     }
-    whole = config.batch_size >= graph.train_ids.numel() and trainer.loader.mode == "shuffle"
+    loader = chosen[0].loader(trainer, batch_size=plan.batch_size, seed=plan.seed)
+    same_batch = batch == "fixed" or always_the_same(loader)
     return Diagnosis(
         kind="estimator",
         dataset=graph.name,
         settings=settings,
-        verdict=verdict(moments, tests, same_batch=whole or batch == "fixed"),
+        verdict=verdict(moments, tests, same_batch=same_batch) + ended,
         tables=tables(moments, tests, plan),
         figures=figures(moments, plan),
         data=_data(moments, tests, plan),
     )
 
 
+def _moment(trainer: Trainer, chosen: Sequence[Variant], plan: Resampling, after_batch: Callable[[], None]) -> Moment:
+    """What is measured where training stands; training that has left all numbers behind has diverged."""
+    with np.errstate(over="ignore", invalid="ignore"):  # told in a sentence, below
+        found = [measure(trainer, variant, plan, after_batch=after_batch) for variant in chosen]
+        sizes = [m.gradient_norm2["all"] for m in found] + [m.gradient["all"].split().mse for m in found]
+    if not np.isfinite(sizes).all():
+        raise Diverged(trainer.iterations, "the gradients after it are infinite or NaN, or their squares are", [])
+    return Moment(trainer.iterations, found)
+
+
+def _projections(trainer: Trainer, seed: int) -> list[Projections]:
+    """What the test of unbiasedness looks at, for each hidden layer where training stands."""
+    estimator = trainer.estimator
+    hidden = exact_hidden(trainer.model, estimator.features, trainer.loader.sampler.propagation)
+    histories = estimator.histories if isinstance(estimator, ControlVariate) else [None] * len(hidden)
+    return [
+        Projections(H, None if history is None else history.values.to(H.dtype), seed=seed)
+        for H, history in zip(hidden, histories, strict=True)
+    ]
+
+
 def _tests(
-    trainer: Trainer, chosen: Sequence[Variant], *, draws: int, seed: int, tell: Callable[[str, float], None]
+    P: Propagation,
+    chosen: Sequence[Variant],
+    projections: Sequence[Projections],
+    *,
+    draws: int,
+    seed: int,
+    tell: Callable[[str, float], None],
 ) -> Tests:
     """The test of unbiasedness for each scheme and fan-out, at the last moment's representations and histories."""
-    model, P, estimator = trainer.model, trainer.loader.sampler.propagation, trainer.estimator
     wanted = {
         (variant.scheme, k, D): None
         for variant in chosen
         if variant.estimator != "exact"
         for k, D in enumerate(by_layer(list(variant.fan_out) if len(variant.fan_out) > 1 else variant.fan_out[0],
-                                       model.num_layers, variant.scheme), start=1)
+                                       len(projections) + 1, variant.scheme), start=1)
     }  # fmt: skip
-    hidden = exact_hidden(model, estimator.features, P)
-    histories = estimator.histories if isinstance(estimator, ControlVariate) else None
     found: Tests = {}
     for i, (scheme, k, D) in enumerate(wanted):
         tell(f"testing {scheme}", 0.9 + 0.1 * i / len(wanted))
-        H = hidden[k - 1]
-        Hbar = None if histories is None else histories[k - 1].values.to(H.dtype)
-        projections = Projections(H, Hbar, seed=seed)
-        found[scheme, k, D] = aggregation_test(P, projections, scheme=scheme, fan_out=D, draws=draws, seed=seed)
+        found[scheme, k, D] = aggregation_test(P, projections[k - 1], scheme=scheme, fan_out=D, draws=draws, seed=seed)
     return corrected(found)
 
 

@@ -11,9 +11,10 @@ from cvgnn.diagnose.statistics import CONFIDENCE, Interval, Units, part_of
 
 
 def figures(moments: Sequence[Moment], plan: Resampling) -> list[Figure]:
-    """Along training, where there are several moments; by fan-out, where there are several."""
+    """Along training, where there are several moments; by fan-out, where there are several; else of the one moment."""
     later = [moment for moment in moments if moment.step > 0]
-    return ([] if len(later) < 2 else _training_figures(later, plan)) + _fan_out_figure(moments[-1])
+    found = ([] if len(later) < 2 else _training_figures(later, plan)) + _fan_out_figure(moments[-1])
+    return found or _moment_figures(moments[-1], plan)
 
 
 def _training_figures(moments: Sequence[Moment], plan: Resampling) -> list[Figure]:
@@ -33,7 +34,7 @@ def _training_figures(moments: Sequence[Moment], plan: Resampling) -> list[Figur
     size = [(moment.step, _flat(moment.measured[0].gradient_norm2["all"])) for moment in moments]
     batch = [(moment.step, _flat(part_of(moment.measured[0].gradient["all"], "batch").value)) for moment in moments]
     references = [line("||grad F||^2", size, reference=True)]
-    if plan.batch != "fixed":
+    if any(p.value > 0 for _, p in batch):
         references.append(line("the batch's variance", batch, reference=True))
     found = [
         Figure(
@@ -109,9 +110,58 @@ def _fan_out_figure(moment: Moment) -> list[Figure]:
     ]
 
 
-def line(name: str, points: Sequence[tuple[int, Interval]], *, reference: bool = False) -> Line:
-    """A curve with its band, without the points that a logarithmic axis has no place for."""
-    kept = [(x, p) for x, p in points if x > 0 and p.value > 0]
+def _moment_figures(moment: Moment, plan: Resampling) -> list[Figure]:
+    """The variance by layer, and how the cosines are spread over batches, of every way to estimate."""
+    drawing = [m for m in moment.measured if m.variant.estimator != "exact"]
+    by_layer = [_by_layer(m.variant.label, m, "neighbors") for m in drawing]
+    batch = _by_layer("the batch's variance", moment.measured[0], "batch", reference=True)
+    cosines = []
+    for m in moment.measured:
+        y = sorted(m.cosines["all"].tolist())
+        cosines.append(Line(name=m.variant.label, x=[100 * (i + 0.5) / len(y) for i in range(len(y))], y=y))
+    of_what, more = "batches", " A batch's is the mean over its draws of neighbors."
+    if plan.batch == "fixed":
+        of_what, more = "draws", ""
+    found = [
+        Figure(
+            key="cosine",
+            title=f"How much of a step goes downhill, after step {moment.step}",
+            caption=f"Cosine of a step's gradient G and grad F for each of the {of_what}, sorted; below the dashed "
+            f"line steps go uphill.{more}",
+            x_label=f"share of the {of_what} at or below, in %",
+            y_label="cosine of G and grad F",
+            lines=[*cosines, Line(name="neither up nor down", x=[0.0, 100.0], y=[0.0, 0.0], reference=True)],
+        )
+    ]
+    if any(curve.x for curve in by_layer):
+        found.insert(
+            0,
+            Figure(
+                key="layers",
+                title=f"Variance by layer, after step {moment.step}",
+                caption="Variance of the gradient by W^(k) due to the neighbors drawn, relative to its own squared "
+                f"norm; dashed, for comparison, the batch's part. Band: {100 * CONFIDENCE:.0f} % interval.",
+                x_label="layer k, 0 is the first",
+                y_label="variance / squared norm",
+                lines=[*by_layer, batch] if batch.x else by_layer,
+                log_y=True,
+            ),
+        )
+    return found
+
+
+def _by_layer(name: str, m: Measured, part: str, *, reference: bool = False) -> Line:
+    """A part of the squared error of each layer's gradient, relative to that gradient's squared norm."""
+    points = []
+    for k in range(len(m.gradient) - 1):
+        units, size = m.gradient[f"layer {k}"], m.gradient_norm2[f"layer {k}"] or 1.0
+        points.append((k, Interval(*(value / size for value in part_of(units, part)))))
+    return line(name, points, reference=reference, log_x=False)
+
+
+def line(name: str, points: Sequence[tuple[int, Interval]], *, reference: bool = False, log_x: bool = True) -> Line:
+    """A curve with its band, without the points that logarithmic axes have no place for."""
+    kept = [(x, p) for x, p in points if (x > 0 or not log_x) and p.value > 0]
     bare = reference or all(p.low == p.high for _, p in kept)
     return Line(
         name=name,

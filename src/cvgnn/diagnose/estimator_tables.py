@@ -98,7 +98,7 @@ def _tests(tests: Tests) -> Table:
         size, name = max(tried, default=(None, "-"))
         p = found.smallest
         words = "exact" if p is None else "not told from unbiased" if found.unbiased else "BIASED"
-        rows.append([scheme, "all" if D == -1 else str(D), str(k), digits(size), name, digits(p), words])
+        rows.append([scheme, drawn(D), str(k), digits(size), name, digits(p), words])
     caption = (
         "Is E[P^] = P? Projections of (P^ - P) applied to all rows; z of the one that is furthest off, and the "
         f"smallest p-value, corrected for all tests of this table together (Holm); biased if it is below {LEVEL}."
@@ -106,6 +106,15 @@ def _tests(tests: Tests) -> Table:
     return Table(
         caption=caption, header=["scheme", "fan-out", "layer", "largest |z|", "projection", "p", "finding"], rows=rows
     )
+
+
+def drawn(D: int) -> str:
+    """A fan-out in words.
+
+    >>> drawn(2), drawn(-1)
+    ('2', 'all')
+    """
+    return "all" if D == -1 else str(D)
 
 
 def pairs(moment: Moment) -> Iterator[tuple[Measured, Measured, Interval | None]]:
@@ -143,8 +152,8 @@ def verdict(moments: Sequence[Moment], tests: Tests, *, same_batch: bool) -> str
     last = moments[-1]
     drawing = [m for m in last.measured if m.variant.estimator != "exact"]
     words += [_shares(m, last.step, same_batch=same_batch) for m in drawing[:2]]
-    biased = [f"{scheme} with {D}" for (scheme, _, D), found in tests.items() if not found.unbiased]
-    sound = [f"{scheme} with {D}" for (scheme, _, D), found in tests.items() if found.unbiased]
+    biased = [f"{scheme} with {drawn(D)}" for (scheme, _, D), found in tests.items() if not found.unbiased]
+    sound = [f"{scheme} with {drawn(D)}" for (scheme, _, D), found in tests.items() if found.unbiased]
     if sound:
         words.append(f"No bias of P^ is found in {', '.join(dict.fromkeys(sound))}.")
     if biased:

@@ -45,7 +45,13 @@ def flat_weights(model: GCN) -> Tensor:
 
 
 def batch_gradient(
-    model: GCN, batch: Batch, estimator: Estimator, labels: Tensor, *, weight_decay: float = 0.0
+    model: GCN,
+    batch: Batch,
+    estimator: Estimator,
+    labels: Tensor,
+    *,
+    weight_decay: float = 0.0,
+    label_smoothing: float = 0.0,
 ) -> Gradient:
     """`G`, the gradient that a training step would compute from this batch, without dropout.
 
@@ -55,9 +61,10 @@ def batch_gradient(
         estimator: exact, sampled or control variate; what it stages is thrown away.
         labels: int64 `[N]`.
         weight_decay: L2 coefficient, added to the gradient.
+        label_smoothing: share of each label that the loss spreads over all classes.
     """
     with _undisturbed(model):
-        loss = float(loss_and_gradient(model, batch, estimator, labels))
+        loss = float(loss_and_gradient(model, batch, estimator, labels, smoothing=label_smoothing))
         estimator.discard()
         vector = torch.cat([_gradient_of(p).reshape(-1) for p in model.parameters()])
         if weight_decay:
@@ -77,6 +84,7 @@ class FullGradient:
         ids: the nodes of the sum, int64: the training nodes.
         num_layers: `K`.
         weight_decay: L2 coefficient that belongs to `F`.
+        label_smoothing: share of each label that the loss spreads over all classes.
     """
 
     def __init__(
@@ -88,6 +96,7 @@ class FullGradient:
         *,
         num_layers: int,
         weight_decay: float = 0.0,
+        label_smoothing: float = 0.0,
     ) -> None:
         check_labels(labels, propagation.num_nodes)
         sampler = NeighborSampler(propagation, num_neighbors=-1, num_layers=num_layers, control=False)
@@ -95,14 +104,14 @@ class FullGradient:
         self._pieces = [loader.batch(piece, step=0) for piece in torch.split(ids, NODES_PER_PIECE)]
         self._estimator = SampledSum(features)
         self._labels = labels
-        self._weight_decay = weight_decay
+        self._options = {"weight_decay": weight_decay, "label_smoothing": label_smoothing}
         self._num_nodes = ids.numel()
 
     def __call__(self, model: GCN) -> Gradient:
         """`F(W)` and `grad F(W)`."""
         loss, vector = 0.0, torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
         for piece in self._pieces:
-            part = batch_gradient(model, piece, self._estimator, self._labels, weight_decay=self._weight_decay)
+            part = batch_gradient(model, piece, self._estimator, self._labels, **self._options)
             share = piece.ids.numel() / self._num_nodes
             loss += share * part.loss
             vector += share * part.vector.double()

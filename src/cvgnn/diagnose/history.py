@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,14 +15,14 @@ from torch import Tensor
 from cvgnn.config import TrainConfig
 from cvgnn.diagnose.bias import readable_rows
 from cvgnn.diagnose.record import Diagnosis, Figure, Line, Table
-from cvgnn.diagnose.subject import fresh_trainer, recorded, stops, trainer_of_run
+from cvgnn.diagnose.subject import fresh_trainer, recorded, stops, trainer_of_run, where_it_diverged
 from cvgnn.diagnose.words import digits, percent
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import ControlVariate
 from cvgnn.experiments.machine import sensible_threads, thread_count
 from cvgnn.graph import Graph
 from cvgnn.model import each_hidden
-from cvgnn.training import Trainer
+from cvgnn.training import Diverged, Trainer
 
 QUANTILES = (0.1, 0.5, 0.9, 1.0)
 
@@ -76,22 +77,37 @@ def diagnose_history(
     """
     require(config.layers > 1, "a network of one layer keeps no histories")
     moments: list[HistoryMoment] = []
+    ages: list[Tensor] = []
+    diverged: Diverged | None = None
     with thread_count(config.threads or sensible_threads(graph, config)):
         trainer = fresh_trainer(graph, config) if run is None else trainer_of_run(run, graph)
         if not isinstance(trainer.estimator, ControlVariate):
             raise CvgnnError("training without the control variate keeps no histories; train with --estimator cv")
         rows = readable_rows(trainer)
-        for done in stops(trainer, steps):
-            moments += look(trainer, trainer.estimator, rows)
-            tell("training", done / max(*steps, 1))
-    last = trainer.iterations
-    ages = [history.age(last)[read] for history, read in zip(trainer.estimator.histories, rows, strict=True)]
+        try:
+            for done in stops(trainer, steps):
+                moments += _finite(look(trainer, trainer.estimator, rows), trainer.iterations)
+                ages = [
+                    history.age(trainer.iterations)[read]
+                    for history, read in zip(trainer.estimator.histories, rows, strict=True)
+                ]
+                tell("training", done / max(*steps, 1))
+        except Diverged as error:
+            if not moments:
+                raise CvgnnError(f"training diverged at step {error.step}: {error.what}; choose a smaller lr") from None
+            diverged = error
+    last = moments[-1].step
+    ended = "" if diverged is None else f" {where_it_diverged(diverged)}"
     layers = range(1, trainer.model.num_layers)
     return Diagnosis(
         kind="history",
         dataset=graph.name,
-        settings={**recorded(config, run), "steps": sorted({m.step for m in moments})},
-        verdict=_verdict([m for m in moments if m.step == last], trainer),
+        settings={
+            **recorded(config, run),
+            "steps": sorted({m.step for m in moments}),
+            "diverged": None if diverged is None else diverged.step,
+        },
+        verdict=_verdict([m for m in moments if m.step == last], trainer) + ended,
         tables=[_table(moments)],
         figures=[*_figures(moments, layers), _histogram(ages, last)],
         data={
@@ -131,6 +147,13 @@ def look(trainer: Trainer, estimator: ControlVariate, rows: Sequence[Tensor]) ->
                 error_of_all=_ratio(off, size),
             )
         )
+    return found
+
+
+def _finite(found: list[HistoryMoment], step: int) -> list[HistoryMoment]:
+    """The same; training that has left all numbers behind has diverged."""
+    if not all(math.isfinite(m.error_of_all) for m in found):
+        raise Diverged(step, "the representations after it are infinite or NaN, or their squares are", [])
     return found
 
 

@@ -96,7 +96,7 @@ def measure(
         plan: how often.
         after_batch: called when the draws for a batch are done.
     """
-    fixed, labels = plan.batch == "fixed", trainer.labels
+    fixed, labels, smoothing = plan.batch == "fixed", trainer.labels, trainer.label_smoothing
     loader, estimator = variant.loader(trainer, batch_size=plan.batch_size, seed=plan.seed), variant.aggregator(trainer)
     exact = _Exact(trainer, plan)
     g = exact.batch(first_batch(loader)) if fixed else exact.full()
@@ -109,7 +109,7 @@ def measure(
         nodes = torch.from_numpy(np.unique(ids.numpy())) if loader.mode == "replacement" else ids
         errors: dict[str, list[Array]] = {name: [] for name in exact.rows}
         for r, batch in enumerate(batches):
-            found = batch_gradient(trainer.model, batch, estimator, labels)
+            found = batch_gradient(trainer.model, batch, estimator, labels, label_smoothing=smoothing)
             G[r] = found.vector
             for name, rows in batch_outputs(trainer.model, batch, estimator).items():
                 error = rows[: nodes.numel()] - exact.rows[name][nodes]
@@ -125,7 +125,7 @@ def measure(
     if fixed:
         by_part = {name: Draws(G[:, part] - g[part]) for name, part in (("all", slice(None)), *parts.items())}
     else:
-        layers = {name: Batches(found) for name, found in gradients.items()}
+        layers = {name: Batches(found, alike=always_the_same(loader)) for name, found in gradients.items()}
         by_part = {"all": functools.reduce(operator.add, layers.values()), **layers}
     norm2 = {name: float(np.square(g[part]).sum()) for name, part in parts.items()}
     norm2 = {"all": sum(norm2.values()), **norm2}
@@ -174,6 +174,12 @@ def exact_outputs(trainer: Trainer) -> dict[str, Tensor]:
         found[f"A^({k})"] = A
         found[f"Z^({k + 1})"] = linear(A, after.weight, after.bias)
     return found
+
+
+def always_the_same(loader: BatchLoader) -> bool:
+    """Whether every batch has the same nodes: all there are, or the only one."""
+    nodes = loader.train_ids.numel()
+    return nodes == 1 or (loader.mode == "shuffle" and loader.batch_size >= nodes)
 
 
 def first_batch(loader: BatchLoader, number: int = 0) -> Tensor:
@@ -225,11 +231,13 @@ class _Exact:
         """`grad F` over all training nodes."""
         model, labels, propagation = self._trainer.model, self._trainer.labels, self._loader.sampler.propagation
         ids, K = self._loader.train_ids, model.num_layers
-        full = FullGradient(self._estimator.features, propagation, labels, ids, num_layers=K)
+        smoothing = self._trainer.label_smoothing
+        full = FullGradient(self._estimator.features, propagation, labels, ids, num_layers=K, label_smoothing=smoothing)
         return full(model).vector.numpy()
 
     def batch(self, ids: Tensor) -> Array:
         """`grad F` over a batch."""
         drawn, labels = self._loader.batch(ids, FIRST_STEP), self._trainer.labels
-        found = batch_gradient(self._trainer.model, drawn, self._estimator, labels)
+        smoothing = self._trainer.label_smoothing
+        found = batch_gradient(self._trainer.model, drawn, self._estimator, labels, label_smoothing=smoothing)
         return found.vector.numpy()

@@ -61,7 +61,8 @@ def measure_rate(shared: tuple[Graph, TrainConfig], run: RateRun) -> dict[str, A
 
     Returns:
         `squared` at `iterates` and their `mean`; `at_tau`, of the trainer's own `W_tau`; `first` and `last`, `F` at
-        `W_1` and at the last iterate looked at; `mean` is None for a run that diverged.
+        `W_1` and at the last iterate looked at, which is in the last of the pieces and not always `W_T`; `mean` is None
+        for a run that diverged.
     """
     graph, config = shared
     lr = run.eta / math.sqrt(run.T)

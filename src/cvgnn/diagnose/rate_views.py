@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -10,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from cvgnn.diagnose.record import Figure, Line, Table
-from cvgnn.diagnose.slopes import Array, Estimate, finite
+from cvgnn.diagnose.slopes import FEWEST, Array, Estimate, finite, too_few
 from cvgnn.diagnose.words import fixed
 
 REFERENCE = -0.5
@@ -49,18 +48,20 @@ class Course:
 
     @property
     def judged(self) -> bool:
-        """Whether the slope has an interval; one seed gives none."""
-        return self.slope is not None and math.isfinite(self.slope.low)
+        """Whether the slope has an interval; few seeds give none."""
+        return self.slope is not None and self.slope.known
 
     @property
-    def agrees(self) -> bool:
-        """Whether -1/2 or something steeper is in the slope's interval."""
-        return self.slope is not None and self.slope.low <= REFERENCE
+    def finding(self) -> str:
+        """What `found_in` says of the slope; instead of "no", "in the upper half" where the longer half agrees."""
+        whole = found_in(self.slope)
+        return "in the upper half" if whole == "no" and found_in(self.tail) == "yes" else whole
 
     @property
-    def agrees_in_the_tail(self) -> bool:
-        """The same for the upper half of the lengths."""
-        return self.tail is not None and self.tail.low <= REFERENCE
+    def last_falls(self) -> bool:
+        """Whether `F` at the last iterate looked at is lower in the longest runs than in those before."""
+        ends = self.last.mean(axis=0)
+        return len(ends) > 1 and bool(ends[-1] < ends[-2])
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -78,11 +79,26 @@ class Course:
         }
 
 
+def found_in(slope: Estimate | None) -> str:
+    """Whether a slope of -1/2 or a steeper one is in an interval, "-" where there is none.
+
+    "not told" of one that holds 0, too: it does not tell the theorems' fall from none at all.
+
+    >>> [found_in(Estimate(value=-0.4, low=low, high=high)) for low, high in ((-0.5, -0.3), (-0.4, 0.1), (-5.0, 7.0))]
+    ['yes', 'no', 'not told']
+    """
+    if slope is None or not slope.known:
+        return "-"
+    if slope.low > REFERENCE:
+        return "no"
+    return "not told" if slope.holds(0.0) else "yes"
+
+
 def verdict(courses: Sequence[Course]) -> str:
     """Which optimizers fall as fast as the theorems say, and which do not."""
     covered = [c for c in courses if c.theorem is not None]
-    good = [c.name for c in covered if c.agrees]
-    bad = [c for c in covered if not c.agrees]
+    good = [c.name for c in covered if c.finding == "yes"]
+    bad = [c for c in covered if c.finding != "yes"]
     words = []
     if good:
         words.append(f"{_listed(good)}: -1/2, or a steeper slope, is in the interval, as Theorems 2 to 4 say.")
@@ -91,18 +107,34 @@ def verdict(courses: Sequence[Course]) -> str:
             words.append(f"{c.name}: runs diverged at T = {', '.join(map(str, c.diverged))}; choose a smaller eta.")
             continue
         if not c.judged:
-            why = "one seed" if len(c.squared) == 1 else "too few gradients above 0"
-            words.append(f"{c.name}: the slope is {c.slope}; {why}: no interval, not judged.")
+            few = len(c.squared) < FEWEST
+            why = too_few(len(c.squared)) if few else "too few gradients above 0 give no interval"
+            words.append(f"{c.name}: the slope is {c.slope}; {why}, so it is not judged.")
             continue
-        before, after = (float(F.mean(axis=0)[-1]) for F in (c.first, c.last))
-        share = (before - after) / before if before else 0.0
+        if c.finding == "not told":
+            words.append(
+                f"{c.name}: the slope {c.slope} is not told: its interval holds -1/2 and 0, so it does not tell the "
+                "theorems' fall from none; take more seeds, or longer runs."
+            )
+            continue
         tail = "" if c.tail is None else f", {c.tail} over the longer half of the runs"
         words.append(
             f"{c.name}: the slope {c.slope} is shallower than -1/2{tail}: this disagrees with the rate at these "
-            f"lengths (the longest run has lowered F by {fixed(100 * share, 0)} %; while F(W_1) - F(W_T) still grows "
-            "with T, the mean squared gradient cannot fall like 1/sqrt(T))."
+            f"lengths ({_why(c)})."
         )
     return " ".join(words) or "No theorem speaks of these optimizers; see the slopes."
+
+
+def _why(c: Course) -> str:
+    """What the longest runs did to `F`, and what that explains."""
+    before, after = (float(F.mean(axis=0)[-1]) for F in (c.first, c.last))
+    share = (before - after) / before if before else 0.0
+    if share < 0:
+        return f"the longest run has raised F by {fixed(-100 * share, 0)} %; a smaller eta may help"
+    words = f"the longest run has lowered F by {fixed(100 * share, 0)} %"
+    if not c.last_falls:
+        return words
+    return f"{words}; while F(W_1) - F(W_T) still grows with T, the mean squared gradient cannot fall like 1/sqrt(T)"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -113,7 +145,6 @@ def slopes_table(courses: Sequence[Course], seeds: int) -> Table:
     """The slopes."""
     rows = []
     for c in courses:
-        agrees = "yes" if c.agrees else "in the upper half" if c.agrees_in_the_tail else "no"
         rows.append(
             [
                 c.name,
@@ -122,9 +153,10 @@ def slopes_table(courses: Sequence[Course], seeds: int) -> Table:
                 "-" if c.slope is None else str(c.slope),
                 "-" if c.tail is None else str(c.tail),
                 " ".join(fixed(value, 2) for value in c.local),
-                agrees if c.theorem is not None and c.judged else "-",
+                "-" if c.theorem is None else c.finding,
             ]
         )
+    over = too_few(seeds) if seeds < FEWEST else f"{seeds} seeds, 95 % bootstrap intervals over seeds"
     adagrad = next((c.two_terms for c in courses if c.two_terms is not None), None)
     more = ""
     if adagrad is not None:
@@ -132,10 +164,7 @@ def slopes_table(courses: Sequence[Course], seeds: int) -> Table:
         most = fixed(100 * off, 0)
         more = f" AdaGrad's own rate, fitted: {a:.3g} log(T)/T + {b:.3g}/sqrt(T), off by at most {most} %."
     return Table(
-        caption=(
-            f"Log-log slope of E||grad F(W_tau)||^2 against T, {seeds} seeds, 95 % bootstrap intervals over seeds; the "
-            f"theorems say -1/2 or steeper.{more}"
-        ),
+        caption=(f"Log-log slope of E||grad F(W_tau)||^2 against T, {over}; the theorems say -1/2 or steeper.{more}"),
         header=["optimizer", "theorem", "eta", "slope", "upper half of T", "from T to the next", "agrees"],
         rows=rows,
     )
@@ -153,7 +182,7 @@ def runs_table(courses: Sequence[Course]) -> Table:
                     str(T),
                     f"{c.eta / T**0.5:.3g}",
                     f"{mean.value:.3g}",
-                    f"{mean.low:.3g} .. {mean.high:.3g}" if len(c.squared) > 1 else "-",
+                    f"{mean.low:.3g} .. {mean.high:.3g}" if mean.known else "-",
                     f"{mean.value * T**0.5:.3g}",
                     f"{np.mean(c.at_tau[:, j]):.3g}",
                     fixed(float(np.mean(c.first[:, j])), 3),
@@ -161,9 +190,12 @@ def runs_table(courses: Sequence[Course]) -> Table:
                 ]
             )
     return Table(
-        caption="Means over seeds; W_tau is the one iterate that Algorithm 1 returns.",
+        caption=(
+            "Means over seeds; W_tau is the one iterate that Algorithm 1 returns; F is last seen at the last of the "
+            "iterates looked at, shortly before W_T."
+        ),
         header=[
-            "optimizer", "T", "lr", "E||grad F||^2", "interval", "times sqrt(T)", "at W_tau", "F(W_1)", "F at the end",
+            "optimizer", "T", "lr", "E||grad F||^2", "interval", "times sqrt(T)", "at W_tau", "F(W_1)", "F, last seen",
         ],
         rows=rows,
     )  # fmt: skip
@@ -176,8 +208,8 @@ def figures(courses: Sequence[Course]) -> list[Figure]:
             name=c.name,
             x=[float(T) for T in c.lengths],
             y=[m.value for m in c.means],
-            low=[m.low for m in c.means] if len(c.squared) > 1 else (),
-            high=[m.high for m in c.means] if len(c.squared) > 1 else (),
+            low=[m.low for m in c.means] if len(c.squared) >= FEWEST else (),
+            high=[m.high for m in c.means] if len(c.squared) >= FEWEST else (),
         )
         for c in courses
         if c.lengths
@@ -187,7 +219,9 @@ def figures(courses: Sequence[Course]) -> list[Figure]:
         x = list(lines[0].x)
         top = max(line.y[0] for line in lines)
         reference = Line(name="slope -1/2", x=x, y=[top * (T / x[0]) ** REFERENCE for T in x], reference=True)
-        out.append(_figure("rate", "Squared gradient against the length of the run", [*lines, reference], _CAPTION))
+        band = ", with 95 % bootstrap intervals over seeds" if lines[0].low else ""
+        caption = f"{_CAPTION}{band}; the dashed line falls like 1/sqrt(T)."
+        out.append(_figure("rate", "Squared gradient against the length of the run", [*lines, reference], caption))
     for c in courses:
         if c.two_terms is not None:
             a, b, _ = c.two_terms
@@ -199,10 +233,7 @@ def figures(courses: Sequence[Course]) -> list[Figure]:
     return out
 
 
-_CAPTION = (
-    "E||grad F(W_tau)||^2 of the exact gradient, alpha = eta / sqrt(T), with 95 % bootstrap intervals over seeds; the "
-    "dashed line falls like 1/sqrt(T)."
-)
+_CAPTION = "E||grad F(W_tau)||^2 of the exact gradient, alpha = eta / sqrt(T)"
 
 
 def _figure(key: str, title: str, lines: Sequence[Line], caption: str) -> Figure:

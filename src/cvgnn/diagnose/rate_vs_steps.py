@@ -16,10 +16,11 @@ from cvgnn.diagnose.rate import ETAS, RateRun, measure_rate
 from cvgnn.diagnose.rate_views import Course, figures, runs_table, slopes_table, verdict
 from cvgnn.diagnose.record import Diagnosis
 from cvgnn.diagnose.slopes import RESAMPLES, Array, bootstrap, log_slope, nonnegative_fit, slope_estimate
-from cvgnn.diagnose.theory import as_in_theory, known_optimizers, prepared
+from cvgnn.diagnose.theory import as_in_theory, known_optimizers, prepared, require_count
 from cvgnn.diagnose.workers import Tell, measure_all, silent
 from cvgnn.errors import require, require_integer, require_number
 from cvgnn.graph import Graph
+from cvgnn.limits import MAX_EPOCHS
 from cvgnn.optim import OPTIMIZERS
 from cvgnn.rng import Purpose, numpy_generator
 
@@ -57,14 +58,15 @@ def diagnose_rate(
         tell: told of progress.
     """
     optimizers = known_optimizers(optimizers)
+    require(config.layers > 1, "a network of one layer samples nothing; choose layers of at least 2")
     for T in steps:
-        require_integer("steps", T, at_least=2)
+        require_integer("steps", T, at_least=2, at_most=MAX_EPOCHS)
     require(
         len(steps) > 2 and all(a < b for a, b in itertools.pairwise(steps)),
         f"steps must be at least three lengths of runs in increasing order, not {list(steps)}",
     )
-    require_integer("seeds", seeds, at_least=1)
-    require_integer("points", points, at_least=1)
+    require_count("seeds", seeds)
+    require_count("points", points)
     chosen = default_etas(steps[0]) | dict(etas or {})
     for name in optimizers:
         require_number(f"eta of {name}", chosen[name], "a number above 0", above=0.0)

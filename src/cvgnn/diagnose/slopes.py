@@ -20,6 +20,10 @@ Array = npt.NDArray[np.float64]
 RESAMPLES = 2000
 LEVEL = 0.95
 
+FEWEST = 3
+"""So many items (seeds) an interval needs. Two tell their spread so badly that it would be stretched nine times, and
+one tells nothing of it."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +47,19 @@ class Estimate:
         """
         return self.low <= number <= self.high
 
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval.
+
+        >>> Estimate(value=1.0, low=math.nan, high=math.nan).known
+        False
+        """
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
     def __str__(self) -> str:
         if not math.isfinite(self.value):
             return "-"
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]" if math.isfinite(self.low) else f"{self.value:.3f}"
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]" if self.known else f"{self.value:.3f}"
 
     def to_dict(self) -> dict[str, float | None]:
         """As JSON holds it; null for a number that is none."""
@@ -112,18 +125,27 @@ def resampled(value: float, values: npt.ArrayLike, *, size: int, positive: bool 
     Args:
         value: from all data.
         values: from the resamples.
-        size: `n`.
+        size: `n`; below `FEWEST` there is no interval.
         positive: whether the number is above 0, so that ratios are stretched instead of differences.
     """
+    if size < FEWEST:
+        return Estimate(value=value, low=math.nan, high=math.nan)
     low, high = interval(values)
-    if size < 2:  # one seed: the interval is that of its draws alone
-        return Estimate(value=value, low=low, high=high)
     w = stretch(size)
     if positive:
         low, high = (value * (end / value) ** w if value > 0 and end > 0 else end for end in (low, high))
     else:
         low, high = value - w * (value - low), value + w * (high - value)
     return Estimate(value=value, low=low, high=high)
+
+
+def too_few(seeds: int) -> str:
+    """Why so few seeds give no interval, in words.
+
+    >>> too_few(1), too_few(2)
+    ('one seed gives no interval', '2 seeds give no interval')
+    """
+    return "one seed gives no interval" if seeds == 1 else f"{seeds} seeds give no interval"
 
 
 def stretch(size: int, level: float = LEVEL) -> float:
@@ -155,8 +177,8 @@ def bootstrap(
     """
     require(size >= 1, "a bootstrap needs at least one item")
     everyone = np.arange(size)
-    if size == 1:
-        return Estimate(value=statistic(everyone), low=math.nan, high=math.nan)
+    if size < FEWEST:
+        return resampled(statistic(everyone), (), size=size)
     draws = rng.integers(0, size, size=(RESAMPLES, size))
     return resampled(statistic(everyone), [statistic(draw) for draw in draws], size=size, positive=positive)
 

@@ -113,13 +113,14 @@ class Batches(Units):
     Args:
         found: the moments of each.
         probabilities: of the batches, if these are all there are, with all outcomes each.
+        alike: whether all have the same nodes, so that the batch's part is known to be 0.
 
     >>> zero = np.zeros(1)
     >>> Batches([moments(np.array([[v], [v + 2.0]]), zero, zero) for v in (0.0, 4.0)]).split()
     Split(bias2=5.0, batch=7.0, neighbors=2.0, mse=14.0)
     """
 
-    def __init__(self, found: Sequence[Moments], probabilities: Array | None = None) -> None:
+    def __init__(self, found: Sequence[Moments], probabilities: Array | None = None, *, alike: bool = False) -> None:
         draws = {m.draws for m in found}
         require(len(draws) == 1, "all batches must have the same number of draws")
         self._draws = draws.pop()
@@ -127,7 +128,7 @@ class Batches(Units):
         means, own = np.stack([m.mean for m in found]), np.stack([m.own for m in found])
         self._products, self._own = means @ means.T, own @ own.T  # of all pairs: all that the parts depend on
         self._within = np.array([m.within for m in found])
-        self._probabilities = probabilities
+        self._probabilities, self._alike = probabilities, alike
 
     def __len__(self) -> int:
         return len(self._within)
@@ -153,6 +154,7 @@ class Batches(Units):
             unbiased = n / (n - 1) if n > 1 else 0.0
             between = unbiased * between - neighbors / r  # the spread of means has 1/r of the neighbors' part
             bias2 -= unbiased * between_own / n
+        between = 0.0 if self._alike else between
         return Split(bias2, between, neighbors, bias2 + between + neighbors)
 
 

@@ -20,7 +20,7 @@ from cvgnn.experiments.session import Say, to_stderr
 from cvgnn.experiments.settings import read_settings
 from cvgnn.graph import Graph
 from cvgnn.limits import MAX_EPOCHS
-from cvgnn.training import Trainer, restore_trainer
+from cvgnn.training import Diverged, Trainer, restore_trainer
 from cvgnn.training.trainer import Position
 
 # Draws for measuring are those of steps and epochs that no training reaches, so they are independent of training's.
@@ -35,9 +35,14 @@ def in_float64(graph: Graph) -> Graph:
     return dataclasses.replace(graph, x=graph.x.to(torch.float64), PX=None, PX_normalization=None, validated=True)
 
 
+def that_stops(config: TrainConfig) -> TrainConfig:
+    """The same config for a training that stops at a step that is not finite: one without it is not what it says."""
+    return dataclasses.replace(config, bad_step="stop")
+
+
 def fresh_trainer(graph: Graph, config: TrainConfig) -> Trainer:
-    """A run before its first step, in float64, that never looks at accuracies."""
-    config = dataclasses.replace(config, output="last")
+    """A run before its first step, in float64, that never looks at accuracies and leaves out no step."""
+    config = dataclasses.replace(that_stops(config), output="last")
     check(graph, config, memory=False)
     trainer = build_trainer(_that_fits(graph, config), config)
     trainer.evaluator = None
@@ -45,14 +50,15 @@ def fresh_trainer(graph: Graph, config: TrainConfig) -> Trainer:
 
 
 def trainer_of_run(folder: Path, graph: Graph, *, say: Say = to_stderr) -> Trainer:
-    """A run where its newest checkpoint left it: weights, histories and optimizer, cast to float64.
+    """A run where its newest checkpoint left it: weights, histories and optimizer, cast to float64. It leaves out no
+    step that it is trained on.
 
     Args:
         folder: of `cvgnn train --out`; it is only read.
         graph: what the run was trained on.
         say: told of damaged checkpoints that are passed over.
     """
-    _, config = read_settings(folder / "config.json")
+    config = that_stops(read_settings(folder / "config.json")[1])
     found = Checkpoints(folder / "checkpoints", say=say).newest()
     if found is None:
         raise CvgnnError(f"{folder} holds no checkpoint; train with cvgnn train --out, which saves one at its end")
@@ -73,6 +79,7 @@ def recorded(config: TrainConfig, run: Path | None) -> dict[str, Any]:
         config: of the measurement.
         run: folder of the run that it was made of; its own config, with which it also trains on, is told too.
     """
+    config = that_stops(config)
     trained_as = config if run is None else read_settings(run / "config.json")[1]
     return {**config.to_dict(), "from_run": run is not None, "trained_as": trained_as.to_dict()}
 
@@ -118,6 +125,16 @@ def stops(trainer: Trainer, steps: Sequence[int]) -> Iterator[int]:
             epoch += 1
         except _Pause:
             yield done
+
+
+def where_it_diverged(error: Diverged) -> str:
+    """A sentence for a finding that ends before training did.
+
+    >>> where_it_diverged(Diverged(7, "the loss is nan", [3]))
+    'Training diverged at step 7: the loss is nan. What is shown was measured before; choose a smaller lr for more.'
+    """
+    measured = "What is shown was measured before; choose a smaller lr for more."
+    return f"Training diverged at step {error.step}: {error.what}. {measured}"
 
 
 class _Pause(Exception):

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from cvgnn.config import TrainConfig
 from cvgnn.diagnose.subject import in_float64
-from cvgnn.errors import require, unknown_name
+from cvgnn.errors import require, require_integer, unknown_name
 from cvgnn.graph import Graph, Propagation
 from cvgnn.optim import OPTIMIZERS
 from cvgnn.sampling import propagate_features
 from cvgnn.sampling.features import DenseSource, SparseSource
+
+_MOST = {"seeds": 1000, "draws": 10_000, "points": 10_000}
 
 
 def known_optimizers(names: Sequence[str]) -> list[str]:
@@ -27,8 +29,18 @@ def known_optimizers(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def require_count(what: str, number: int, *, at_least: int = 1) -> int:
+    """The number of seeds, draws or points if it is one that can be waited for; a sentence says what is allowed.
+
+    >>> require_count("seeds", 5)
+    5
+    """
+    return require_integer(what, number, at_least=at_least, at_most=_MOST[what])
+
+
 def as_in_theory(config: TrainConfig) -> TrainConfig:
-    """The config without what the paper's theory does not know: dropout, schedules, shortened gradients, rounding."""
+    """The config without what the paper's theory does not know: dropout, schedules, shortened gradients, rounding,
+    steps that are left out; and without smoothed labels, so that `F` is the plain cross entropy."""
     return dataclasses.replace(
         config,
         dropout=0.0,
@@ -36,6 +48,8 @@ def as_in_theory(config: TrainConfig) -> TrainConfig:
         schedule="constant",
         patience=0,
         clip_norm=None,
+        bad_step="stop",
+        label_smoothing=0.0,
         history_dtype="float32",
         output="last",
     )

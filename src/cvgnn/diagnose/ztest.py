@@ -37,33 +37,24 @@ class ZTest(NamedTuple):
     p: float | None
 
 
-def z_test(values: Array, probabilities: Array | None = None, *, draws: int | None = None, scale: float = 0.0) -> ZTest:
+def z_test(values: Array, *, scale: float = 0.0) -> ZTest:
     """Test whether the mean of independent values is zero: `z = mean / (deviation / sqrt(R))`, two-sided.
 
     Args:
-        values: `[R]`, one for each draw; or one for each outcome.
-        probabilities: of the outcomes, if they are all there are.
-        draws: `R`, for which `z` is told then.
+        values: `[R]`, one for each draw.
         scale: the size of the numbers that were added up; what is smaller by 10^12 is their rounding.
 
     >>> found = z_test(np.array([1.0, 2.0, 3.0]))
     >>> None if found.z is None else round(found.z, 3)
     3.464
     """
-    from scipy.special import ndtr, stdtr
+    from scipy.special import stdtr
 
-    if probabilities is None:
-        count, mean = len(values), float(values.mean())
-        deviation = float(values.std(ddof=1))
-    else:
-        assert draws is not None
-        count, mean = draws, float(probabilities @ values)
-        deviation = float(np.sqrt(max(0.0, float(probabilities @ np.square(values - mean)))))
+    count, mean, deviation = len(values), float(values.mean()), float(values.std(ddof=1))
     if deviation <= _ROUNDING * scale:
         return ZTest(mean, deviation, None, None if abs(mean) <= _ROUNDING * scale else 0.0)
     z = mean / (deviation / count**0.5)
-    p = 2.0 * float(stdtr(count - 1, -abs(z)) if probabilities is None else ndtr(-abs(z)))
-    return ZTest(mean, deviation, z, p)
+    return ZTest(mean, deviation, z, 2.0 * float(stdtr(count - 1, -abs(z))))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

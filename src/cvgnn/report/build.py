@@ -65,15 +65,24 @@ def build(collected: Collected) -> Report:
 def _summary(settings: list[Setting], diagnoses: list[Shown]) -> str:
     measured = f"{len(diagnoses)} {'diagnosis' if len(diagnoses) == 1 else 'diagnoses'}"
     if not settings:
-        return f"{measured} of training on {', '.join(dict.fromkeys(shown.dataset for shown in diagnoses[:10]))}."
+        return f"{measured} of training on {_listed([shown.dataset for shown in diagnoses])}."
     runs = sum(len(s.runs) for s in settings)
-    datasets = list(dict.fromkeys(s.dataset for s in settings))
     optimizers = list(dict.fromkeys(s.options["optimizer"] for s in settings))
-    named = ", ".join(datasets[:10]) + (", ..." if len(datasets) > 10 else "")
+    named = _listed([s.dataset for s in settings])
     return (
         f"{count(runs, 'run')} of {count(len(settings), 'setting')} on {named}, with {', '.join(optimizers)}. "
         f"A setting is all runs that differ in their seed only.{f' And {measured}.' if diagnoses else ''}"
     )
+
+
+def _listed(names: list[str]) -> str:
+    """The first ten of the names, each once, and how many more there are.
+
+    >>> _listed(["a", "b", "a"])
+    'a, b'
+    """
+    each = list(dict.fromkeys(names))
+    return ", ".join(each[:10]) + (f" and {len(each) - 10} more" if len(each) > 10 else "")
 
 
 def _warnings(settings: list[Setting], older: int, skipped: tuple[str, ...]) -> list[str]:
