@@ -100,23 +100,49 @@ def test_a_sweep_that_is_stopped_ends_with_the_same_table(tmp_path: Path, calm: 
     assert table(tmp_path) == table(calm)
 
 
-def test_a_killed_worker_is_noticed_and_its_run_tried_again(tmp_path: Path, capsys: Captured) -> None:
-    words = ["--grid", "seed=0", "--set", "epochs=3000", "hidden=8", "batch_size=20", "--workers", "1"]
-    process = start(*words, "--out", tmp_path)
-    while not any(p.read_text(encoding="utf-8") for p in tmp_path.glob("runs/*/metrics.jsonl")):
+ONE_LONG_RUN = ["--grid", "seed=0", "--set", "epochs=100000", "hidden=8", "batch_size=20", "--workers", "1"]
+
+
+def training(words: list[str], out: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """A sweep whose only run has begun, and the process of that run."""
+    process = start(*words, "--out", out)
+    while not any(p.read_text(encoding="utf-8") for p in out.glob("runs/*/metrics.jsonl")):
         assert process.poll() is None
         time.sleep(0.01)
-    children = subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True, text=True)
-    if children.returncode:
+    workers = _workers(process.pid)
+    if workers is None:
         process.kill()
         pytest.skip("pgrep is not here to find the worker")
-    workers = [int(p) for p in children.stdout.split() if _trains(int(p), process.pid)]
-    assert len(workers) == 1, children.stdout
-    os.kill(workers[0], signal.SIGKILL)
+    assert len(workers) == 1
+    return process, workers[0]
+
+
+def test_a_killed_worker_is_noticed_and_its_run_tried_again(tmp_path: Path) -> None:
+    words = [w.replace("100000", "3000") for w in ONE_LONG_RUN]
+    process, worker = training(words, tmp_path)
+    os.kill(worker, signal.SIGKILL)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, (out, err)
-    assert "its process was killed (exit code -9); it is begun again" in err.decode()
+    assert "its process was killed (SIGKILL); it is begun again" in err.decode()
     assert len(finished(tmp_path)) == 1
+    (result,) = (json.loads(p.read_text(encoding="utf-8")) for p in tmp_path.glob("runs/*/result.json"))
+    assert result["command"].startswith("cvgnn sweep --grid seed=0 --set epochs=3000 ")
+
+
+def test_no_run_outlives_a_sweep_that_was_killed(tmp_path: Path) -> None:
+    process, _ = training(ONE_LONG_RUN, tmp_path)
+    process.kill()
+    process.communicate(timeout=60)  # what it has started writes to the same pipes, and keeps them open while it lives
+    assert _workers(process.pid) == []
+    assert list(tmp_path.glob("runs/*/checkpoints/*"))  # its state was saved
+
+
+def _workers(session: int) -> list[int] | None:
+    """The processes of a sweep's session that train; None if they cannot be found."""
+    found = subprocess.run(["pgrep", "-s", str(session)], capture_output=True, text=True)
+    if found.returncode not in (0, 1):
+        return None
+    return [int(p) for p in found.stdout.split() if _trains(int(p), session)]
 
 
 def _trains(process: int, parent: int) -> bool:
@@ -182,10 +208,10 @@ def test_a_run_that_another_process_is_at_is_waited_for(tmp_path: Path, monkeypa
     monkeypatch.setattr(worker, "_WAIT_SECONDS", 0.1)
     (job,) = make_jobs(GraphSource(), [TrainConfig(epochs=1, threads=1)])
     with only_user(tmp_path):
-        assert worker._train(json.loads(job.to_json()), tmp_path) == worker.IN_USE
+        assert worker._train(json.loads(job.to_json()), tmp_path, None) == worker.IN_USE
     assert list(tmp_path.iterdir()) == []  # what is there is not ours
     assert pool._outcome(job, tmp_path, worker.IN_USE, attempt=99) is None
-    assert worker._train(json.loads(job.to_json()), tmp_path) == 0
+    assert worker._train(json.loads(job.to_json()), tmp_path, None) == 0
     done = pool._outcome(job, tmp_path, worker.IN_USE, attempt=99)
     assert done is not None
     assert done.state == "done"

@@ -90,6 +90,7 @@ def search_command(words: Sequence[str]) -> int:
     workers = command.workers or max(1, cores() // command.threads)
     storage = command.storage or str(command.out / "journal.log")
     seed, shown = command.sampler_seed, shown_storage(storage)
+    line = shlex.join(["cvgnn", "search", *words]).replace(storage, shown)  # which may have held a password
     view = TrialsView(command.trials)
     if command.storage is None:
         make_folder(command.out)
@@ -101,9 +102,8 @@ def search_command(words: Sequence[str]) -> int:
             if count:
                 view.say(f"going on with what a search that was killed here left: {count} of its trials")
             with view.running(ended(study.trials())):
-                stopped = search.run(command.out, workers=workers, say=view.say)
+                stopped = search.run(command.out, workers=workers, command=line, say=view.say)
         trials = study.trials()
-    line = shlex.join(["cvgnn", "search", *words]).replace(storage, shown)  # which may have held a password
     written = files(plan, trials, study=command.study, storage=shown, command=line, machine=describe_machine())
     write_files(command.out, written)
     best, failed, done = ranked(trials), failures(trials), ended(trials)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import sys
 import time
@@ -54,6 +53,7 @@ def run_all(
     out: Path,
     *,
     workers: int,
+    command: str | None = None,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> list[Outcome]:
@@ -66,6 +66,7 @@ def run_all(
         jobs: with different names.
         out: folder; a job's files are in `out/runs/NAME`.
         workers: processes at a time.
+        command: that asked for the jobs; each run that is begun now keeps it for the record.
         on_outcome: told of each job as soon as it has ended, those of earlier calls first.
         say: told of processes that were killed.
 
@@ -86,7 +87,14 @@ def run_all(
             waiting.append(job)
         else:
             note(Outcome(job, "before", result, None))
-    stopped = run_each(lambda: waiting.popleft() if waiting else None, out, workers=workers, on_outcome=note, say=say)
+    stopped = run_each(
+        lambda: waiting.popleft() if waiting else None,
+        out,
+        workers=workers,
+        command=command,
+        on_outcome=note,
+        say=say,
+    )
     if stopped is not None:
         rest = len(jobs) - len(ended)
         raise Stopped(stopped, f"stopped with {rest} of {len(jobs)} runs to go; the same command goes on")
@@ -98,6 +106,7 @@ def run_each(
     out: Path,
     *,
     workers: int,
+    command: str | None,
     on_outcome: Callable[[Outcome], None],
     say: Callable[[str], None],
     meanwhile: Callable[[], None] = lambda: None,
@@ -109,7 +118,7 @@ def run_each(
 
     Args:
         next_job: asked whenever a process is free; None if there is nothing to run now.
-        out, workers, on_outcome, say: see `run_all`.
+        out, workers, command, on_outcome, say: see `run_all`.
         meanwhile: called about twice a second.
 
     Returns:
@@ -131,7 +140,7 @@ def run_each(
                     if result is not None:
                         on_outcome(Outcome(job, "before", result, None))
                         continue
-                    target = (job.to_json(), str(folder), os.getpid())
+                    target = (job.to_json(), str(folder), command)
                     process = context.Process(target=work, args=target, daemon=True)
                     process.start()
                     running[process] = (job, attempt)
@@ -148,7 +157,7 @@ def run_each(
                         say(f"{job.label}: another process is at this run; waiting for it")
                         again.append((job, attempt))
                     else:
-                        say(f"{job.label}: its process was killed (exit code {process.exitcode}); it is begun again")
+                        say(f"{job.label}: its process {_how(process.exitcode or 0)}; it is begun again")
                         again.append((job, attempt + 1))
         finally:
             _end(list(running))
@@ -164,16 +173,22 @@ def _outcome(job: Job, folder: Path, exit_code: int, attempt: int) -> Outcome | 
         return Outcome(job, "failed", None, str(read_object(folder / FAILURE).get("reason")))
     if attempt < _TRIES or exit_code == IN_USE:
         return None
-    name = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
-    return Outcome(job, "failed", None, f"its process ended {_TRIES} times with {name}; see {folder / 'log.txt'}")
+    reason = f"its process {_how(exit_code)}, the {_TRIES}rd time; see {folder / 'log.txt'}"
+    return Outcome(job, "failed", None, reason)
+
+
+def _how(exit_code: int) -> str:
+    """How a process ended that should not have, in words."""
+    return f"was killed ({signal.Signals(-exit_code).name})" if exit_code < 0 else f"ended with exit code {exit_code}"
 
 
 def _result_of(folder: Path) -> dict[str, Any] | None:
     """The result of a finished run; a damaged one is not a result."""
     try:
-        return read_object(folder / "result.json") if (folder / "result.json").is_file() else None
+        found = read_object(folder / "result.json") if (folder / "result.json").is_file() else {}
     except CvgnnError:
         return None
+    return found if "test_accuracy" in found else None
 
 
 def _end(processes: list[BaseProcess]) -> None:

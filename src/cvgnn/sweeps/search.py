@@ -58,13 +58,19 @@ class Search:
             forget(out, owner or "")
         return count
 
-    def run(self, out: Path, *, workers: int, say: Callable[[str], None]) -> int | None:
+    def run(self, out: Path, *, workers: int, command: str | None, say: Callable[[str], None]) -> int | None:
         """Run until the study has all its trials, or until a signal; returns its number, or None.
 
         A trial that is not finished then is given back to the study, and its runs have saved their state.
         """
         stopped = run_each(
-            self.next_job, out, workers=workers, on_outcome=self.note, say=say, meanwhile=self._study.beat
+            self.next_job,
+            out,
+            workers=workers,
+            command=command,
+            on_outcome=self.note,
+            say=say,
+            meanwhile=self._study.beat,
         )
         for trial in self._under_way():
             self._study.give_back(trial)

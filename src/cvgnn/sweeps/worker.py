@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
+import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +27,26 @@ FAILED, STOPPED, IN_USE = 3, 4, 5
 _WAIT_SECONDS = 30.0
 
 
-def work(job: str, path: str, parent: int) -> None:
+def work(job: str, path: str, command: str | None) -> None:
     """Train a job in its folder, going on where an earlier process stopped. Ends the process; the exit code tells how.
 
     Args:
         job: as `Job.to_json` gave it.
         path: of the run's folder.
-        parent: the process of the sweep; if it dies, this one stops and saves its state.
+        command: that asked for the run, for the record.
+
+    If the process of the sweep dies, however it does, this one saves its state and stops.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the sweep tells its runs itself
-    _die_with(parent)
+    _stop_with_parent()
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("a", encoding="utf-8", buffering=1) as log:
         sys.stdout = sys.stderr = log
-        sys.exit(_train(json.loads(job), folder))
+        sys.exit(_train(json.loads(job), folder, command))
 
 
-def _train(job: dict[str, dict[str, Any]], path: Path) -> int:
+def _train(job: dict[str, dict[str, Any]], path: Path, command: str | None) -> int:
     options: dict[str, Any] = {
         name: Path(v) if name in ("root", "graph") and v else v for name, v in job["source"].items()
     }
@@ -55,7 +59,8 @@ def _train(job: dict[str, dict[str, Any]], path: Path) -> int:
         while True:
             try:
                 with folder.opened():
-                    train_in(folder, graph, source, config, plan=CheckpointPlan(checkpoint_minutes=2.0))
+                    plan = CheckpointPlan(checkpoint_minutes=2.0)
+                    train_in(folder, graph, source, config, plan=plan, command=command)
                     (path / FAILURE).unlink(missing_ok=True)
                 return 0
             except FolderInUse:  # the process of a sweep that was killed a moment ago may still be saving its state
@@ -69,17 +74,16 @@ def _train(job: dict[str, dict[str, Any]], path: Path) -> int:
         return FAILED
 
 
-def _die_with(parent: int) -> None:
-    """Get SIGTERM when the process that forked this one ends, however it ends. Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-        if not _alive(parent):
-            os.kill(os.getpid(), signal.SIGTERM)
+def _stop_with_parent() -> None:
+    """Send this process SIGTERM when the one that started it ends.
+
+    Linux's PR_SET_PDEATHSIG would not do: this process is the child of a fork server, which lives on until it has none.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
 
 
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError:
-        return False
-    return True
+def _watch(sentinel: int) -> None:
+    wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
