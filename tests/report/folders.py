@@ -9,6 +9,7 @@ from typing import Any
 
 from cvgnn.config import GraphSource, make_config
 from cvgnn.diagnose.record import Diagnosis, Figure, Line, Table
+from cvgnn.experiments.recipes import PAPER_OPTIMIZERS
 
 MACHINE = {"processor": "Test CPU", "cores": "2", "python": "3.11", "torch": "2.13", "cvgnn": "0.1.0"}
 
@@ -63,6 +64,16 @@ def write_sweep(out: Path, **changes: Any) -> Path:
             optimizer=optimizer, lr=lr, batch_size=size, seed=seed, result={"command": None}, **changes,
         )  # fmt: skip
     write(out / "table.json", {"command": "cvgnn sweep --grid lr=0.01,0.05", "machine": MACHINE})
+    return out
+
+
+def write_methods(out: Path, estimators: Sequence[str], **changes: Any) -> Path:
+    """The paper's optimizers with several estimators, of which each is better than the one before; AdaGrad is worst."""
+    for optimizer in PAPER_OPTIMIZERS:
+        for number, estimator in enumerate(estimators):
+            top = 0.6 + 0.01 * number - (0.3 if optimizer == "adagrad" else 0.0)
+            names = {"optimizer": optimizer, "estimator": estimator}
+            write_run(out / f"{optimizer}-{estimator}", val=(0.1, top, 0.1), **names, **changes)
     return out
 
 

@@ -10,7 +10,7 @@ import pytest
 from cvgnn.config import GraphSource
 from cvgnn.report import build, collect, render
 from tests.report.browser import Browser, browser, missing
-from tests.report.folders import write_diagnosis, write_run, write_sweep
+from tests.report.folders import write_diagnosis, write_methods, write_run, write_sweep
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
@@ -56,6 +56,32 @@ def test_every_figure_is_drawn(window: Browser, page: Path, width: int) -> None:
     columns = "return getComputedStyle(document.querySelector('.of-3')).gridTemplateColumns.split(' ').length"
     assert window.run(columns) == (1 if width < 700 else 2 if width < 1000 else 3)
     assert window.run("return [...document.querySelectorAll('h3')].map(e => e.textContent)").count("<b>cora</b>") == 2
+    assert window.console() == []
+
+
+def test_wide_tables_show_that_there_is_more(window: Browser, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for n in (1, 2):
+        options = {"lr": 0.01 * n, "num_neighbors": n, "batch_size": 10 * n, "epochs": 2 + n, "hidden": 16 * n}
+        write_methods(tmp_path / str(n), ("exact",), scheme="without-replacement", **options)
+    write_run(tmp_path / "other", scheme="with-replacement")
+    page = render(build(collect([tmp_path])), title="Test", command="cvgnn report")
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    window.open(tmp_path / "report.html", width=1280)
+    appendix = (
+        "const e = document.querySelector('#appendix-b .scroll'); return [e.querySelectorAll('thead th').length, "
+    )
+    assert window.run(appendix + "e.scrollWidth - e.clientWidth]") == [12, 0]
+    window.open(tmp_path / "report.html", width=390, dark=True)
+    for scrolled, more in ((0, True), (5000, False)):
+        right, top = window.run(
+            "const e = document.querySelector('#table5 .scroll'); e.scrollIntoView({behavior: 'instant'});"
+            "e.scrollLeft = arguments[0]; const b = e.getBoundingClientRect(); return [b.right, b.top]", scrolled
+        )  # fmt: skip
+        window.screenshot(tmp_path / "edge.png", whole=False)
+        picture = image.open(tmp_path / "edge.png").convert("L")
+        edge, beside = (picture.getpixel((x, top + 3)) for x in (right - 2, right + 8))
+        assert (abs(edge - beside) > 20) == more  # a shadow
     assert window.console() == []
 
 

@@ -15,8 +15,8 @@ import pytest
 from cvgnn.cli.main import main
 from cvgnn.config import GraphSource
 from cvgnn.report import build, collect
-from cvgnn.report.figures import write_figures
-from tests.report.folders import write_run, write_sweep
+from cvgnn.report.figures import _drawings, write_figures
+from tests.report.folders import write_methods, write_run, write_sweep
 
 Captured = pytest.CaptureFixture[str]
 HOSTILE = "</script><script>alert(1)</script><b onclick='x'>&\"$x_1$"
@@ -143,6 +143,25 @@ def test_figures_are_the_same_bytes_again(tmp_path: Path) -> None:
     report = dataclasses.replace(report, figures=report.figures[1:2])
     one, other = (write_figures(report, tmp_path / name) for name in ("x", "y"))
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
+
+
+def test_the_legend_of_many_methods_fits(tmp_path: Path) -> None:
+    report = build(collect([write_methods(tmp_path, ("cv", "ns"))]))
+    accuracy, loss, _ = report.figures
+    panel = loss.views[0].rows[0].panels[0]
+    long = [dataclasses.replace(c, label=f"{c.label}, scheme=without-replacement, form=torch") for c in panel.curves]
+    row = dataclasses.replace(loss.views[0].rows[0], panels=[dataclasses.replace(panel, curves=long)])
+    narrow = dataclasses.replace(loss, views=[dataclasses.replace(loss.views[0], rows=[row])])
+    for _, drawing in _drawings(dataclasses.replace(report, figures=[accuracy, narrow])):
+        drawing.draw_without_rendering()
+        (legend,) = drawing.legends
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= drawing.bbox.width
+        assert box.y1 <= drawing.bbox.height
+        assert len(legend.get_texts()) == 10
+        for ax in drawing.axes:
+            assert ax.get_window_extent().height > 1.4 * drawing.dpi  # the drawing grows, not the panels shrink
+            assert ax.get_tightbbox().y1 <= box.y0
 
 
 def test_matplotlib_is_asked_for_only_with_figures(

@@ -11,14 +11,15 @@ import pytest
 from cvgnn.cli.options import parse
 from cvgnn.cli.train import TrainCommand
 from cvgnn.config import GraphSource
+from cvgnn.experiments.recipes import PAPER_OPTIMIZERS
 from cvgnn.report import Report, build, collect
 from cvgnn.report.charts import MOST_POINTS, curve, thinned
-from cvgnn.report.colors import CURVES, DASHES, contrast, heat_color, text_color
+from cvgnn.report.colors import CURVES, DASHES, contrast, heat_color, look, text_color
 from cvgnn.report.lines import colors, lines
 from cvgnn.report.origin import repeat
 from cvgnn.report.settings import best, by_dataset, group, in_words, varying
 from cvgnn.report.tables import Table
-from tests.report.folders import write_run, write_sweep
+from tests.report.folders import write_methods, write_run, write_sweep
 
 
 def report_on(*folders: Path) -> Report:
@@ -77,7 +78,7 @@ def test_what_makes_a_curve(tmp_path: Path) -> None:
     assert [line.label for line in lines(only, varying(only), "validation")] == [
         "lr=0.01, batch_size=10", "lr=0.01, batch_size=20", "lr=0.05, batch_size=10", "lr=0.05, batch_size=20",
     ]  # fmt: skip
-    assert colors(["x", "sgd", "adam"]) == {"adam": 0, "sgd": 1, "x": 2}
+    assert colors({"x": "x", "sgd": "sgd", "adam": "adam"}) == {"adam": 0, "sgd": 1, "x": 2}
 
 
 def test_methods_are_told_apart(tmp_path: Path) -> None:
@@ -95,13 +96,42 @@ def test_methods_are_told_apart(tmp_path: Path) -> None:
     assert report.appendix_b == report.heat == []
 
 
-def test_more_curves_than_colors_are_the_best_ones(tmp_path: Path) -> None:
-    for number in range(11):
+def test_of_too_many_curves_the_best_are_drawn(tmp_path: Path) -> None:
+    for number in range(13):
         write_run(tmp_path / f"{number}", lr=0.01 * (number + 1), val=(0.1, 0.2 + 0.01 * number, 0.1))
     figure = report_on(tmp_path).figures[0]
     labels = [c.label for c in figure.views[0].rows[0].panels[0].curves]
-    assert labels == [f"lr={0.01 * (n + 1):g}" for n in range(3, 11)]
-    assert "Of more than 8 curves, the best 8 are drawn." in figure.caption
+    assert labels == [f"lr={0.01 * (n + 1):g}" for n in range(3, 13)]
+    assert "Left out: 3 of 13 curves on citeseer; the best are drawn" in figure.caption
+
+
+def test_every_optimizer_has_a_curve(tmp_path: Path) -> None:
+    write_methods(tmp_path, ("cv", "ns", "exact"))
+    figure = report_on(tmp_path).figures[0]
+    curves = figure.views[0].rows[0].panels[0].curves
+    assert len(curves) == 10
+    assert [c.label for c in curves if c.label.startswith("adagrad")] == ["adagrad, estimator=exact"]  # its best
+    assert {c.label.split(",")[0] for c in curves} == set(PAPER_OPTIMIZERS)
+    assert (
+        "Left out: 5 of 15 curves on citeseer; the best are drawn, at least one of every optimizer." in figure.caption
+    )
+    few = report_on(write_methods(tmp_path / "few", ("cv", "ns"))).figures[0]
+    assert len(few.views[0].rows[0].panels[0].curves) == 10
+    assert "Left out" not in few.caption
+
+
+def test_all_curves_look_different() -> None:
+    assert len({look(number) for number in range(64)}) == 64
+    five = {f"{o}{rest}": o for rest in ("", ", b", ", c") for o in reversed(PAPER_OPTIMIZERS)}
+    looks = {label: look(number) for label, number in colors(five).items()}
+    assert len(set(looks.values())) == 15
+    for label, (color, dash) in looks.items():  # the color is the optimizer, the dash what else differs
+        assert color == PAPER_OPTIMIZERS.index(five[label])
+        assert dash == ["", ", b", ", c"].index(label.removeprefix(five[label]))
+    for many in (9, 18, 64):  # settings of one method
+        found = [look(number) for number in colors({f"lr={i}": f"lr={i}" for i in range(many)}).values()]
+        assert len(set(found)) == many
+        assert found == sorted(found)  # the order of the legend
 
 
 def test_table_5(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numba
+import numpy as np
 import torch
 
 from cvgnn._version import __version__
 from cvgnn.config import TrainConfig
+from cvgnn.experiments.identity import code_digest
 from cvgnn.graph import Graph, SparseFeatures
 
 # Multiply-adds of layer 0 in a step below which one thread is used. On two cores of an AMD EPYC a second thread made a
@@ -55,15 +58,26 @@ def cores() -> int:
 
 
 def describe_machine() -> dict[str, str]:
-    """Hardware and versions behind a number."""
+    """Hardware and versions behind a number; `code` is the beginning of `code_digest`."""
     return {
         "processor": processor(),
         "cores": str(cores()),
+        "memory": _memory(),
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "numpy": np.__version__,
+        "numba": numba.__version__,
         "cvgnn": __version__,
+        "code": code_digest()[:12],
     }
+
+
+def _memory() -> str:
+    try:
+        return f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"
+    except (AttributeError, OSError, ValueError):  # not everywhere
+        return "unknown"
 
 
 def processor() -> str:

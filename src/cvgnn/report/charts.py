@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from cvgnn.report.lines import MOST, Line, choices, colors, lines
+from cvgnn.report.lines import Line, candidates, choices, colors, lines
 from cvgnn.report.settings import WORDS, Choice, Setting, by_dataset, in_words, varying
 from cvgnn.training import EpochRecord
 
@@ -89,9 +89,10 @@ _VIEWS: dict[Choice, str] = {
 _BAND = "Line: mean over runs; band: from the lowest to the highest run. "
 _CUT = "Where the first epochs would press all else together, the axis begins above them. "
 _SAME = "The runs are those of the first figure."
-_CHOSEN = (
-    "A curve is its method's best setting, by the mean over runs of the validation accuracy at its best epoch, or, in "
-    "the other view, of the highest test accuracy (the paper's way, which looks at the answers). "
+_CHOSEN = "A curve is its method's best setting. "
+_BEST = (
+    "Best is by the mean over runs of the validation accuracy at its best epoch, or, in the other view, of the highest "
+    "test accuracy (the paper's way, which looks at the answers). "
 )
 
 
@@ -101,10 +102,12 @@ def figures(settings: Sequence[Setting]) -> list[Figure]:
     ways = choices(settings, names)
     parts = by_dataset(settings)
     drawn = {way: [(part[0].dataset, lines(part, names, way)) for part in parts] for way in ways}
-    color = colors([line.label for way in ways for _, found in drawn[way] for line in found])
-    about = _BAND + (_CHOSEN if len(ways) > 1 else "")
-    if any(len(found) == MOST < len(p) for p, (_, found) in zip(parts, drawn[ways[0]], strict=True)):
-        about += f"Of more than {MOST} curves, the best {MOST} are drawn. "
+    color = colors({line.label: line.kin for way in ways for _, found in drawn[way] for line in found})
+    about = _BAND + (_CHOSEN if any(line.among > 1 for _, found in drawn[ways[0]] for line in found) else "")
+    about += _left_out(
+        [(p[0].dataset, len(lines(p, names, ways[0])), len(candidates(p, names, ways[0]))) for p in parts]
+    )
+    about += _BEST if len(ways) > 1 else ""
 
     def views(row: Callable[[str, list[Line]], Row | None], *, together: bool = False) -> list[View]:
         made = []
@@ -215,6 +218,16 @@ def floor(curves: Sequence[Curve]) -> float | None:
     lowest, highest = min(low for _, low, _ in points), max(high for _, _, high in points)
     later = min(low for x, low, _ in points if x >= first + (last - first) / 10)
     return later if highest - later < 0.6 * (highest - lowest) else None
+
+
+def _left_out(counts: Sequence[tuple[str, int, int]]) -> str:
+    """How many curves are not drawn, from how many are, and of how many, on each data set.
+
+    >>> _left_out([("cora", 10, 15), ("citeseer", 5, 5)])
+    'Left out: 5 of 15 curves on cora; the best are drawn, at least one of every optimizer. '
+    """
+    words = [f"{whole - drawn} of {whole} curves on {name}" for name, drawn, whole in counts if drawn < whole]
+    return f"Left out: {', '.join(words)}; the best are drawn, at least one of every optimizer. " if words else ""
 
 
 def _notes(found: Sequence[Line], color: dict[str, int], names: Sequence[str]) -> list[tuple[int, str, str]]:

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-# After Okabe and Ito, darkened where a thin line on white would be too light. A curve's number picks color and dash.
+# After Okabe and Ito, darkened where a thin line on white would be too light.
 CURVES = ("#0072b2", "#d55e00", "#008f68", "#c0609a", "#333333", "#a67c00", "#2f8fc7", "#7a5230")
 DASHES = ((), (7, 3), (3, 2), (9, 3, 2, 3), (13, 4), (5, 2, 1, 2, 1, 2), (3, 3), (14, 3, 4, 3))
 _RAMP = ((245, 249, 253), (188, 213, 236), (108, 165, 208), (38, 104, 168), (12, 44, 98))  # light to dark blue
+
+
+def look(number: int) -> tuple[int, int]:
+    """Which color and which dash a curve's number means, as in the page's script: the first eight differ in both, the
+    first 64 in one of them.
+
+    >>> look(0), look(7), look(8)
+    ((0, 0), (7, 7), (0, 1))
+    """
+    color = number % len(CURVES)
+    return color, (color + number // len(CURVES)) % len(DASHES)
+
+
+def number_of(color: int, dash: int) -> int:
+    """The number that means this color and this dash.
+
+    >>> look(number_of(3, 1))
+    (3, 1)
+    """
+    return color + len(CURVES) * ((dash - color) % len(DASHES))
 
 
 def heat_color(value: float, low: float, high: float) -> str:

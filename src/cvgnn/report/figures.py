@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +14,20 @@ from cvgnn import disk
 from cvgnn.errors import CvgnnError
 from cvgnn.report.build import Report
 from cvgnn.report.charts import Curve, Figure, Panel, View
-from cvgnn.report.colors import CURVES, DASHES, heat_color, text_color
+from cvgnn.report.colors import CURVES, DASHES, heat_color, look, text_color
 from cvgnn.report.heat import Heat, HeatMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Drawing
+    from matplotlib.legend import Legend
 
 _NAMES = {"validation": "", "test": "-by-test"}
 _PLAIN: dict[str, Any] = {"parse_math": False}  # a name with dollar signs is a name, not a formula
 _SMALL = 8
 _REFERENCES = ((2, 4), (9, 4), (9, 3, 2, 3))  # dashes of what is only there to be compared with, as on the page
+_LEGEND = 0.45  # inches that a drawing has room for; a higher legend makes it higher
 _FEW = 40  # points that are marked, one by one
 
 
@@ -45,13 +48,13 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, drawing in _drawings(report):
-            for kind, options in (("pdf", {"metadata": {"CreationDate": None}}), ("png", {"dpi": 200})):
-                file = folder / f"{name}.{kind}"
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box stands in its place
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box stands in its place
+            for name, drawing in _drawings(report):
+                for kind, options in (("pdf", {"metadata": {"CreationDate": None}}), ("png", {"dpi": 200})):
+                    file = folder / f"{name}.{kind}"
                     drawing.savefig(file, **options)
-                written.append(file)
+                    written.append(file)
     except OSError as error:
         raise CvgnnError(f"cannot write figures to {folder}: {disk.reason(error)}") from None
     return written
@@ -84,25 +87,40 @@ def _curves(figure: Figure, view: View) -> Drawing:
     plain = rows[0][1][0].kind == "plain"
     size = (4.8, 3.3) if plain else (3.3 * width, 2.4 * len(rows) + 0.5)
     drawing, axes = _canvas(len(rows), width, size=size)
-    found: dict[int, Curve] = {}
+    found: dict[str, Curve] = {}
     for (name, panels), line in zip(rows, axes, strict=True):
         for panel, ax in zip(panels, line, strict=False):
             _draw(
                 ax, panel, figure.x_label, figure.title if plain else f"{name}: {panel.title}" if name else panel.title
             )
-            found.update({curve.color: curve for curve in panel.curves})
+            found.update({curve.label: curve for curve in panel.curves})
         for ax in line[len(panels) :]:
             ax.set_axis_off()
+    ordered = sorted(found.values(), key=lambda curve: (curve.reference, look(curve.color)))
+    legend = _legend(drawing, ordered, most=2 if plain else 5)
+    rise = legend.get_window_extent().height / drawing.dpi - _LEGEND
+    drawing.set_size_inches(size[0], size[1] + max(0.0, rise))
+    return drawing
+
+
+def _legend(drawing: Drawing, curves: Sequence[Curve], *, most: int) -> Legend:
+    """A legend above the panels, not wider than the drawing: in `most` columns or fewer, and at last in several lines
+    for a name."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], **_style(color, reference=found[color].reference)) for color in sorted(found)]
-    labels = [found[color].label for color in sorted(found)]
-    columns = min(2 if plain else 5, len(labels))
-    place: dict[str, Any] = {"loc": "outside upper center", "ncols": columns, "handlelength": 3.2}
-    legend = drawing.legend(handles, labels, frameon=False, fontsize=_SMALL, **place)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    return drawing
+    handles = [Line2D([], [], **_style(curve.color, reference=curve.reference)) for curve in curves]
+    place: dict[str, Any] = {"loc": "outside upper center", "handlelength": 3.2, "frameon": False, "fontsize": _SMALL}
+    ways = [(columns, 1000) for columns in range(min(most, len(curves)), 0, -1)]
+    ways += [(1, letters) for letters in range(100, 0, -10)]
+    for columns, letters in ways:
+        labels = ["\n".join(textwrap.wrap(curve.label, letters)) for curve in curves]
+        legend = drawing.legend(handles, labels, ncols=columns, **place)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+        if legend.get_window_extent().width <= 0.98 * drawing.bbox.width or (columns, letters) == ways[-1]:
+            break
+        legend.remove()
+    return legend
 
 
 def _draw(ax: Axes, panel: Panel, x_label: str, title: str) -> None:
@@ -156,7 +174,9 @@ def _heat(heat: Heat) -> Drawing:
     width = max(map(len, rows))
     across = max(len(one.x) for one in heat.maps)
     down = max(len(one.y) for one in heat.maps)
-    size = (width * (0.62 * across + 1.2), len(rows) * (0.32 * down + 0.95) + 0.3)
+    titles = {id(one): _title(one, inches=0.62 * across + 1.0) for one in heat.maps}
+    more = sum(max(titles[id(one)].count("\n") for one in row) for row in rows)
+    size = (width * (0.62 * across + 1.2), len(rows) * (0.32 * down + 0.95) + 0.14 * more + 0.3)
     drawing, axes = _canvas(len(rows), width, size=size)
     drawing.suptitle(f"{heat.dataset}: validation accuracy in %", fontsize=_SMALL + 2, **_PLAIN)
     words = (
@@ -166,9 +186,16 @@ def _heat(heat: Heat) -> Drawing:
     for row, line in zip(rows, axes, strict=True):
         for one, ax in zip(row, line, strict=False):
             _map(ax, one, heat)
+            ax.set_title(titles[id(one)], fontsize=_SMALL, **_PLAIN)
         for ax in line[len(row) :]:
             ax.set_axis_off()
     return drawing
+
+
+def _title(one: HeatMap, *, inches: float) -> str:
+    """Method and options of a map, in as many lines as the width asks for."""
+    letters = max(10, int(inches / (0.0085 * _SMALL)))  # an average letter is 0.6 of a point's size wide
+    return "\n".join(textwrap.wrap(f"{one.method}, {one.title}" if one.title else one.method, letters))
 
 
 def _map(ax: Axes, one: HeatMap, heat: Heat) -> None:
@@ -192,7 +219,6 @@ def _map(ax: Axes, one: HeatMap, heat: Heat) -> None:
     ax.set_yticks(range(len(one.y)), one.y, fontsize=_SMALL)
     ax.set_xlabel(one.x_name, fontsize=_SMALL)
     ax.set_ylabel(one.y_name, fontsize=_SMALL)
-    ax.set_title(f"{one.method}, {one.title}" if one.title else one.method, fontsize=_SMALL, **_PLAIN)
     ax.tick_params(length=0)
     for spine in ax.spines.values():
         spine.set_visible(False)
@@ -202,15 +228,13 @@ def _has_paper(heat: Heat) -> bool:
     return any(square.paper for one in heat.maps for row in one.squares for square in row if square is not None)
 
 
-def _style(color: int, *, reference: bool = False) -> dict[str, Any]:
-    dash = _REFERENCES[color % len(_REFERENCES)] if reference else DASHES[color % len(DASHES)]
-    line: Any = (0, tuple(part / 2 for part in dash)) if dash else "-"
-    look = (
-        {"color": "#666666", "linewidth": 1.0}
-        if reference
-        else {"color": CURVES[color % len(CURVES)], "linewidth": 1.4}
-    )
-    return {"linestyle": line, **look}
+def _style(number: int, *, reference: bool = False) -> dict[str, Any]:
+    color, dash = look(number)
+    parts = _REFERENCES[number % len(_REFERENCES)] if reference else DASHES[dash]
+    line: Any = (0, tuple(part / 2 for part in parts)) if parts else "-"
+    if reference:
+        return {"linestyle": line, "color": "#666666", "linewidth": 1.0}
+    return {"linestyle": line, "color": CURVES[color], "linewidth": 1.4}
 
 
 def _canvas(rows: int, columns: int, *, size: tuple[float, float]) -> tuple[Drawing, Any]:

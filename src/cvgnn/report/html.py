@@ -40,7 +40,7 @@ def heat(content: Heat) -> str:
 
 def _row(row: list[Cell], columns: int) -> str:
     if len(row) == 1:
-        return f'<tr class="over"><th scope="rowgroup" colspan="{columns}">{_cell(row[0])}</th></tr>'
+        return f'<tr class="over"><th scope="rowgroup" colspan="{columns}"><span>{_cell(row[0])}</span></th></tr>'
     first = f'<th scope="row">{_cell(row[0])}</th>'
     return f"<tr>{first}{''.join(f'<td>{_cell(cell)}</td>' for cell in row[1:])}</tr>"
 

@@ -101,7 +101,7 @@ def appendix_b(settings: Sequence[Setting]) -> list[Table]:
                 variant = in_words(group[0], names)
                 rows = [*_published(part[0].dataset, optimizer, shown_names)]
                 rows += [_chosen(group, by, shown_names) for by in KEYS]
-                rows[0][0] = Cell(optimizer + (f", {variant}" if variant else ""), rank=1)
+                rows[0][0] = Cell(optimizer, rank=1, small=variant)
                 table.rows.extend(rows)
         tables.append(table)
     return tables

@@ -182,6 +182,7 @@ class Chart {
     });
     const head = seconds ? Number(this.at.toPrecision(3)) + " s" : this.xLabel + " " + Number(this.at.toPrecision(6));
     this.tip.replaceChildren(element("strong", {}, head), element("table", {}, ...rows));
+    this.tip.classList.toggle("many", found.length > 5);
     this.tip.hidden = false;
     const place = this.plot.getBoundingClientRect();
     const scale = place.width / this.width;

@@ -21,10 +21,15 @@ function filled(made, attributes, children) {
   return made;
 }
 
+/** Which dash a curve has: the first eight differ in color and in dash, the first 64 in one of them. */
+function dashOf(color) {
+  return (color + Math.floor(color / 8)) % 8;
+}
+
 /** The look of a curve: its color and dash; thin, grey and dashed for what is only there to be compared with. */
 function look(curve, dashes) {
   if (curve.reference) return { class: "curve reference", "stroke-dasharray": ["2 4", "9 4", "9 3 2 3"][curve.color % 3] };
-  return { class: "curve c" + (curve.color % 8), "stroke-dasharray": dashes[curve.color % 8] };
+  return { class: "curve c" + (curve.color % 8), "stroke-dasharray": dashes[dashOf(curve.color)] };
 }
 
 /** A short piece of a curve, for legends and tooltips. */

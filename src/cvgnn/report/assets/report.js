@@ -35,7 +35,8 @@ class FigureView {
     for (const row of this.figure.views[this.view].rows) {
       for (const panel of row.panels) for (const curve of panel.curves) found.set(curve.label, curve);
     }
-    return [...found].sort((a, b) => a[1].color - b[1].color);
+    const place = ({ color, reference }) => 64 * reference + 8 * (color % 8) + dashOf(color);
+    return [...found].sort((a, b) => place(a[1]) - place(b[1]));
   }
 
   legendButton(label, curve) {
