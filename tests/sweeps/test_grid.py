@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cvgnn.config import TrainConfig
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.sweeps.grid import configs, parse_grid, product, read_sweep
 
@@ -61,7 +61,7 @@ def test_a_file(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     source, found = read_sweep(file)
-    assert source == {"dataset": "cora", "root": "data"}
+    assert source == GraphSource(dataset="cora", root=tmp_path / "data")
     assert found == [
         TrainConfig(epochs=7, optimizer="adam", lr=0.1),
         TrainConfig(epochs=7, optimizer="adam", lr=0.2),
@@ -82,6 +82,13 @@ def test_a_file(tmp_path: Path) -> None:
         ("[[list]]\nlearning = 1\n", "unknown field 'learning'"),
         ("[grid]\nlr = [0.1, -1]\n", "lr must be a number above 0, not -1 (in the setting lr=-1)"),
         ("[base\n", "is not valid TOML"),
+        ("[base]\nroot = 7\n", "root must be a path, not 7"),
+        ('[base]\nroot = "a\\u0000"\n', "root must be a path, not "),
+        ("[base]\ndataset = [1]\n", "dataset must be a name, not [1]"),
+        ("[base]\ndirected = 3\n", "directed must be True or False, not 3"),
+        ("[grid]\nlr = []\n", "lr in grid has no values; give it one, or leave it out"),
+        ("list = []\n", "list is empty; put a table into it, or leave it out"),
+        ("[grid]\nlr = [1]\n[[list]]\nlr = 2\n", "lr is in grid and in list; leave one of them out"),
     ],
 )
 def test_files_that_say_no_sweep(tmp_path: Path, text: str, sentence: str) -> None:
@@ -91,3 +98,32 @@ def test_files_that_say_no_sweep(tmp_path: Path, text: str, sentence: str) -> No
         read_sweep(file)
     assert str(file) in str(caught.value)
     assert sentence in str(caught.value)
+
+
+def test_the_command_line_says_what_the_file_leaves_out(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text('[base]\ndataset = "cora"\n[grid]\nlr = [0.1, 0.2]\n', encoding="utf-8")
+    source, found = read_sweep(file, source=GraphSource(root=Path("data")), seeds=2)
+    assert source == GraphSource(dataset="cora", root=Path("data"))
+    assert found == [TrainConfig(lr=lr, seed=seed) for lr in (0.1, 0.2) for seed in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "seeds", "sentence"),
+    [
+        ('[base]\ndataset = "cora"\n', GraphSource(dataset="pubmed"), None, "it says dataset, so --dataset would do"),
+        ('[base]\ndataset = "cora"\n', GraphSource(graph=Path("a")), None, "give either dataset or graph, not both"),
+        ("[base]\nsplit_seed = 3\n", GraphSource(split_seed=2), None, "it says split_seed, so --split-seed would do"),
+        ("[grid]\nseed = [7, 8]\n", GraphSource(), 2, "it says which seeds to run, so --seeds would do nothing; leave"),
+        ("[base]\nseed = 7\n", GraphSource(), 2, "it says which seeds to run"),
+        ("[[list]]\nseed = 7\n", GraphSource(), 2, "it says which seeds to run"),
+    ],
+)
+def test_nothing_on_the_command_line_is_ignored(
+    tmp_path: Path, text: str, source: GraphSource, seeds: int | None, sentence: str
+) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(CvgnnError) as caught:
+        read_sweep(file, source=source, seeds=seeds)
+    assert str(caught.value).startswith(f"{file}: {sentence}")

@@ -35,14 +35,16 @@ class SweepCommand:
     set: tuple[str, ...] = ()
     """Options of every run, such as epochs=50."""
 
-    seeds: int = 1
-    """Runs of each setting, with seeds 0, 1, ...; a setting's numbers are means over them."""
+    seeds: int | None = None
+    """Runs of each setting, with seeds 0, 1, ...; a setting's numbers are means over them. One if not given, with
+    --paper as many as the paper's."""
 
     paper: Annotated[str | None, tyro.conf.arg(metavar="DATASET")] = None
     """The paper's grid for a data set, with its fixed settings; --grid and --set change it."""
 
     file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """A .toml file with the runs, instead of --grid, --set and --paper."""
+    """A .toml file with the runs, instead of --grid, --set and --paper; it may leave --dataset, --root and --seeds
+    to the command line."""
 
     source: Annotated[GraphSource, tyro.conf.arg(name="")] = dataclasses.field(default_factory=GraphSource)
 
@@ -52,8 +54,8 @@ class SweepCommand:
     choose: Literal["validation", "test"] = "validation"
     """By which accuracy the best settings are shown; test is the paper's way, which looks at the answers."""
 
-    threads: int = 1
-    """Threads of a run."""
+    threads: int | None = None
+    """Threads of a run; one if not given."""
 
     workers: int | None = None
     """Runs at a time; as many as cores for their threads if not given."""
@@ -62,23 +64,30 @@ class SweepCommand:
 def sweep_command(words: Sequence[str]) -> int:
     """Parse the options, run what is missing, print and write the tables."""
     command = parse(SweepCommand, words, prog="cvgnn sweep")
-    require_integer("seeds", command.seeds, at_least=1)
-    require_integer("threads", command.threads, at_least=1)
+    for name in ("seeds", "threads", "workers"):
+        value = getattr(command, name)
+        if value is not None:
+            require_integer(name, value, at_least=1)
 
-    from cvgnn.cli.many import ManyRuns
-    from cvgnn.experiments.machine import cores, describe_machine
+    from cvgnn.cli.many import ManyRuns, workers_for
+    from cvgnn.experiments.machine import describe_machine
     from cvgnn.sweeps import make_jobs, run_all
     from cvgnn.sweeps.results import CHOICES, chosen, files, header, rows, varying
     from cvgnn.sweeps.summary import settings
-    from cvgnn.sweeps.tables import markdown, write_files
+    from cvgnn.sweeps.tables import markdown, prepare, write_files
 
     source, configs = _runs(command)
-    configs = [dataclasses.replace(c, threads=c.threads or command.threads) for c in configs]
+    require(
+        command.threads is None or all(c.threads is None for c in configs),
+        "threads is an option of the runs and --threads is given as well; leave one of them out",
+    )
+    configs = [dataclasses.replace(c, threads=c.threads or command.threads or 1) for c in configs]
+    prepare(command.out)
     jobs = make_jobs(source, configs)
-    workers = command.workers or max(1, cores() // command.threads)
-    with ManyRuns(len(jobs)) as view:
-        outcomes = run_all(jobs, command.out, workers=workers, on_outcome=view.show, say=view.say)
+    workers = command.workers or workers_for(jobs)
     line = shlex.join(["cvgnn", "sweep", *words])
+    with ManyRuns(len(jobs)) as view:
+        outcomes = run_all(jobs, command.out, workers=workers, command=line, on_outcome=view.show, say=view.say)
     write_files(command.out, files(outcomes, command=line, machine=describe_machine()))
     found = settings(outcomes)
     names = varying(found)
@@ -96,29 +105,33 @@ def _runs(command: SweepCommand) -> tuple[GraphSource, list[TrainConfig]]:
     from cvgnn.experiments.recipes import paper_grid, paper_recipe, paper_runs
     from cvgnn.sweeps.grid import configs, parse_grid, product, read_sweep
 
-    seeds = {"seed": list(range(command.seeds))}
     if command.file is not None:
         require(
             not command.grid and not command.set and command.paper is None,
             "--file says all of a sweep; leave --grid, --set and --paper out",
         )
-        named, found = read_sweep(command.file)
-        paths = {k: command.file.parent / v for k, v in named.items() if k in ("root", "graph") and v is not None}
-        source = GraphSource(**{**named, **paths}) if named else command.source
-        several = [dataclasses.replace(c, seed=s) for c in found for s in seeds["seed"]] if command.seeds > 1 else found
-        return source, several
+        return read_sweep(command.file, source=command.source, seeds=command.seeds)
     base, grid = {}, parse_grid(command.grid)
-    source = command.source
+    source, seeds = command.source, command.seeds or 1
     if command.paper is not None:
         recipe = paper_recipe(command.paper, "adam").to_dict()
         base = {k: v for k, v in recipe.items() if k not in ("optimizer", "lr", "num_neighbors", "batch_size", "seed")}
         grid = {**paper_grid(command.paper), **grid}
-        seeds = {"seed": list(range(command.seeds if command.seeds > 1 else paper_runs(command.paper)))}
+        seeds = command.seeds or paper_runs(command.paper)
         require(source.graph is None, "--paper names the data set; leave --graph out")
+        require(source.dataset in (None, command.paper), "--paper names the data set; leave --dataset out")
         source = dataclasses.replace(source, dataset=command.paper)
     for name, values in parse_grid(command.set).items():
         require(len(values) == 1, f"--set gives one value to {name}, not {len(values)}; several belong to --grid")
+        require(name not in parse_grid(command.grid), f"--set and --grid both say {name}; leave one of them out")
         base[name] = values[0]
         grid.pop(name, None)
-    require(bool(grid) or command.seeds > 1, "nothing to sweep over; give --grid, --paper, --file or --seeds")
-    return source, configs(base, product({**grid, **({} if "seed" in grid else seeds)}))
+    require(
+        bool(grid) or seeds > 1 or command.paper is not None,
+        "nothing to sweep over; give --grid, --paper, --file or --seeds",
+    )
+    if "seed" not in base and "seed" not in grid:
+        grid["seed"] = list(range(seeds))
+    else:
+        require(command.seeds is None, "seed and --seeds both say which seeds to run; leave one of them out")
+    return source, configs(base, product(grid))

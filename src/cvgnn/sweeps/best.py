@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-from cvgnn.config import GraphSource, TrainConfig
+from cvgnn.config import TrainConfig
 from cvgnn.experiments.best_recipes import BEST_DATASETS, best_recipe
-from cvgnn.sweeps.jobs import Job, make_jobs
+from cvgnn.sweeps.jobs import Job
 from cvgnn.sweeps.pool import Outcome
+from cvgnn.sweeps.reproduce import done
 from cvgnn.sweeps.summary import settings
-from cvgnn.sweeps.tables import as_json, booktabs, cell, markdown
+from cvgnn.sweeps.tables import as_json, as_tex, booktabs, cell, markdown, mean_of, tex
 
 NOTE = (
     "test at best validation: the test accuracy of the epoch with the highest validation accuracy (the number to stand "
@@ -40,14 +41,9 @@ class BestPlan:
         """The config of one run."""
         return dataclasses.replace(best_recipe(dataset, run=run), **{"threads": 1, **self.changes})
 
-    def jobs(self, sources: Mapping[str, GraphSource]) -> list[Job]:
-        """All runs, data set by data set."""
-        runs = range(self.first, self.first + self.runs)
-        return [
-            job
-            for dataset in self.datasets
-            for job in make_jobs(sources[dataset], [self.config(dataset, run) for run in runs])
-        ]
+    def configs(self, dataset: str) -> list[TrainConfig]:
+        """All runs on a data set."""
+        return [self.config(dataset, run) for run in range(self.first, self.first + self.runs)]
 
     def listed(self) -> list[list[str]]:
         """The recipes as options of `cvgnn train`."""
@@ -70,35 +66,59 @@ def options(config: TrainConfig) -> str:
     return " ".join(words)
 
 
+LIVE = ("recipe", "test at best validation", "validation", "runs")
+
+
+def live(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[list[str]]:
+    """The table while it grows, with what is known so far; the columns are `LIVE`."""
+    table = []
+    for dataset in dict.fromkeys(job.source.name for job in jobs):
+        total = sum(job.source.name == dataset for job in jobs)
+        ended = [outcome for outcome in outcomes if outcome.job.source.name == dataset]
+        found = settings(ended)
+        accuracies = (cell(found[0] if found else None, key) for key in ("test_accuracy", "val_accuracy"))
+        table.append([f"{dataset}_best", *accuracies, done(total, ended)])
+    return table
+
+
 def rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
     """The table for people."""
     table = []
     for s in settings(outcomes):
-        if s.results:
-            seconds = sum(r.get(k) or 0.0 for r in s.results for k in ("train_seconds", "eval_seconds"))
+        if s.seconds is not None:
             accuracies = (cell(s, key) for key in ("test_accuracy", "val_accuracy", "max_test_accuracy"))
-            table.append([f"{s.dataset}_best", *accuracies, str(len(s.results)), f"{seconds / len(s.results):.1f}"])
+            table.append([f"{s.dataset}_best", *accuracies, str(len(s.results)), f"{s.seconds:.1f}"])
     return table
 
 
-def files(outcomes: Sequence[Outcome], *, command: str, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """`table.md`, `table.tex` and the content of `table.json`."""
+def note(outcomes: Sequence[Outcome]) -> str:
+    """What the numbers are."""
+    return NOTE
+
+
+def files(
+    outcomes: Sequence[Outcome], *, command: str, machine: Mapping[str, Any], missing: Sequence[str] = ()
+) -> dict[str, Any]:
+    """`table.md`, `table.tex` and the content of `table.json`; see `cvgnn.sweeps.reproduce.files`."""
     cells = settings(outcomes)
     failures = [f"{o.job.label}: {o.reason}" for o in outcomes if o.result is None]
     text = [f"# Best recipes\n\n{NOTE}\n", markdown(HEADER, rows(outcomes))]
     text.append(f"\nCommand: `{command}`\n\nMachine: {', '.join(f'{k} {v}' for k, v in machine.items())}.")
-    if failures:
-        text.append("\nFailed:\n\n" + "\n".join(f"- {failure}" for failure in failures))
-    means = {s.dataset: {"test": 100 * mean} for s in cells if (mean := s.mean("test_accuracy")) is not None}
-    caption = r"Test accuracy (\%) at the best validation epoch, averaged over runs"
+    for heading, reasons in (("Failed", failures), ("Not run", missing)):
+        if reasons:
+            text.append(f"\n{heading}:\n\n" + "\n".join(f"- {reason}" for reason in reasons))
+    means = {s.dataset: mean for s in cells if (mean := mean_of(s, "test_accuracy")) is not None}
+    lines = [[tex(name), as_tex(mean)] for name, mean in means.items()]
+    caption = r"Test accuracy (\%) at the best validation epoch, mean $\pm$ standard deviation over runs"
     return {
         "table.md": "\n".join(text) + "\n",
-        "table.tex": booktabs(["test"], means, caption=caption, label="tab:best"),
+        "table.tex": booktabs(["Dataset", "Test"], lines, caption=caption, label="tab:best"),
         "table.json": {
             "command": command,
             "machine": dict(machine),
             "note": NOTE,
             "cells": [as_json(s) for s in cells],
             "failures": failures,
+            "not_run": list(missing),
         },
     }

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from cvgnn.config import GraphSource, TrainConfig, make_config
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.experiments.settings import read_toml
+from cvgnn.sealed import short
 
 MAX_RUNS = 100_000
 _HINTS = get_type_hints(TrainConfig)
@@ -76,8 +77,15 @@ def configs(base: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> li
     return made
 
 
-def read_sweep(file: Path) -> tuple[dict[str, Any], list[TrainConfig]]:
-    """The options of the graph's source and the configs that a TOML file asks for.
+def read_sweep(
+    file: Path, *, source: GraphSource | None = None, seeds: int | None = None
+) -> tuple[GraphSource, list[TrainConfig]]:
+    """Where the graph comes from and the configs that a TOML file asks for; its paths are from the file's folder.
+
+    Args:
+        file: see below.
+        source: what the command line says of the graph; the file may leave that out, and must not say it again.
+        seeds: runs of each setting, with seeds 0, 1, ..., if the file does not name seeds.
 
     ```toml
     [base]                 # options of every run, also dataset, root or graph
@@ -97,17 +105,48 @@ def read_sweep(file: Path) -> tuple[dict[str, Any], list[TrainConfig]]:
     base, grid, entries = content.get("base", {}), content.get("grid", {}), content.get("list", [{}])
     tables = (base, grid, *entries) if isinstance(entries, list) else (None,)
     require(all(isinstance(t, dict) for t in tables), f"{file}: base and grid must be tables, list a list of tables")
+    require(bool(entries), f"{file}: list is empty; put a table into it, or leave it out")
     try:
         for name in (*grid, *itertools.chain.from_iterable(entries)):
             check_field(name)
         values = {name: v if isinstance(v, list) else [v] for name, v in grid.items()}
-        source = {name: base.pop(name) for name in list(base) if name in GraphSource.__dataclass_fields__}
+        named = {name: base.pop(name) for name in list(base) if name in GraphSource.__dataclass_fields__}
         for name in base:
             check_field(name)
+        for name, several in values.items():
+            require(bool(several), f"{name} in grid has no values; give it one, or leave it out")
+            require(
+                not any(name in entry for entry in entries), f"{name} is in grid and in list; leave one of them out"
+            )
+        if seeds is not None:
+            said = any("seed" in table for table in (base, grid, *entries))
+            require(not said, "it says which seeds to run, so --seeds would do nothing; leave one of them out")
+            values["seed"] = list(range(seeds))
         changes = [{**entry, **point} for entry in entries for point in product(values)]
-        return source, configs(base, changes)
+        return _source(named, file.parent, source or GraphSource()), configs(base, changes)
     except CvgnnError as error:
         raise CvgnnError(f"{file}: {error}") from None
+
+
+def _source(named: Mapping[str, Any], folder: Path, given: GraphSource) -> GraphSource:
+    """What a file in a folder and the command line say together about the graph."""
+    options = dict(named)
+    for name in ("dataset", "root", "graph"):
+        value = options.get(name)
+        what = "name" if name == "dataset" else "path"
+        good = isinstance(value, str) and value.isprintable() and bool(value)
+        require(value is None or good, f"{name} must be a {what}, not {short(value)}")
+        if what == "path" and value is not None:
+            options[name] = folder / value
+    plain = GraphSource()
+    for name in plain.__dataclass_fields__:
+        value = getattr(given, name)
+        if value != getattr(plain, name):
+            require(
+                name not in options, f"it says {name}, so --{name.replace('_', '-')} would do nothing; leave it out"
+            )
+            options[name] = value
+    return GraphSource(**options)
 
 
 def check_field(name: str) -> None:

@@ -85,6 +85,12 @@ class Setting:
         """Standard deviation over the runs; None for fewer than two."""
         return deviation_of(self.results, key)
 
+    @property
+    def seconds(self) -> float | None:
+        """Mean over the runs of the time for training and evaluation; None if there is no run."""
+        each = [sum(r.get(k) or 0.0 for k in ("train_seconds", "eval_seconds")) for r in self.results]
+        return statistics.fmean(each) if each else None
+
 
 def settings(outcomes: Sequence[Outcome]) -> list[Setting]:
     """The outcomes of a sweep, grouped by everything but the seed, in the order in which settings first appear."""
@@ -101,7 +107,7 @@ def _setting(group: Sequence[Outcome]) -> Setting:
     return Setting(
         dataset=str(good[0].result["dataset"]) if good and good[0].result else source.name or str(source.graph),
         options={k: v for k, v in group[0].job.config.to_dict().items() if k != "seed"},
-        jobs=tuple(outcome.job for outcome in group),
+        jobs=tuple(outcome.job for outcome in good),
         results=tuple(outcome.result for outcome in good if outcome.result is not None),
         failures=tuple(outcome.reason or "unknown" for outcome in group if outcome.result is None),
     )
