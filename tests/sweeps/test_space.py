@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cvgnn.config import GraphSource
 from cvgnn.errors import CvgnnError
 from cvgnn.sweeps.space import Choices, Range, check_space, options_of, parse_space, read_search
 
@@ -99,7 +100,9 @@ def test_a_file(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     source, base, space = read_search(file)
-    assert source == {"dataset": "cora", "root": "data"}
+    assert source == GraphSource(dataset="cora", root=tmp_path / "data")
+    with pytest.raises(CvgnnError, match=r"search.toml: it says root, so --root would do nothing; leave it out"):
+        read_search(file, source=GraphSource(root=tmp_path))
     assert base == {"epochs": 7}
     words = ["lr=0.001..0.1:log", "hidden=8,16", "num_neighbors=2,10+5", "weight_decay=0,0.5"]
     assert space == parse_space(words)
@@ -113,6 +116,7 @@ def test_a_file(tmp_path: Path) -> None:
         ("space = 3\n", "base and space must be tables"),
         ("[space]\nlearning = [1]\n", "unknown field 'learning'"),
         ("[base]\nlearning = 1\n", "unknown field 'learning'"),
+        ("[base]\nroot = 7\n", "root must be a path, not 7"),
         ("[space]\nlr = 3\n", "lr must be a list of values, or a range such as '0.001..0.1:log'"),
         ("[space]\nlr = []\n", "lr must be a list of values"),
         ("[space]\nlr = [{}]\n", "lr must be a list of values"),

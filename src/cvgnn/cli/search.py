@@ -128,9 +128,7 @@ def _asked(command: SearchCommand) -> tuple[GraphSource, dict[str, Any], Space]:
 
     if command.file is not None:
         require(not command.space and not command.set, "--file says all of a search; leave --space and --set out")
-        named, base, space = read_search(command.file)
-        paths = {k: command.file.parent / v for k, v in named.items() if k in ("root", "graph") and v is not None}
-        return GraphSource(**{**named, **paths}) if named else command.source, base, space
+        return read_search(command.file, source=command.source)
     base = {}
     for name, values in parse_grid(command.set).items():
         require(len(values) == 1, f"--set gives one value to {name}, not {len(values)}; several belong to --space")

@@ -123,12 +123,12 @@ def read_sweep(
             require(not said, "it says which seeds to run, so --seeds would do nothing; leave one of them out")
             values["seed"] = list(range(seeds))
         changes = [{**entry, **point} for entry in entries for point in product(values)]
-        return _source(named, file.parent, source or GraphSource()), configs(base, changes)
+        return source_of(named, file.parent, source or GraphSource()), configs(base, changes)
     except CvgnnError as error:
         raise CvgnnError(f"{file}: {error}") from None
 
 
-def _source(named: Mapping[str, Any], folder: Path, given: GraphSource) -> GraphSource:
+def source_of(named: Mapping[str, Any], folder: Path, given: GraphSource) -> GraphSource:
     """What a file in a folder and the command line say together about the graph."""
     options = dict(named)
     for name in ("dataset", "root", "graph"):

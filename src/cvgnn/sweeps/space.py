@@ -11,7 +11,7 @@ from typing import Any, final
 from cvgnn.config import GraphSource, make_config
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.experiments.settings import read_toml
-from cvgnn.sweeps.grid import check_field, kind_of, values_of
+from cvgnn.sweeps.grid import check_field, kind_of, source_of, values_of
 from cvgnn.sweeps.jobs import shown
 
 _LOOKS = "lr=0.001..0.1:log, hidden=16..256 or optimizer=adam,sgd"
@@ -89,8 +89,14 @@ def parse_space(words: Iterable[str]) -> dict[str, Range | Choices]:
     return space
 
 
-def read_search(file: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Range | Choices]]:
-    """The options of the graph's source, those of every run, and the space, from a TOML file.
+def read_search(
+    file: Path, *, source: GraphSource | None = None
+) -> tuple[GraphSource, dict[str, Any], dict[str, Range | Choices]]:
+    """Where the graph comes from, the options of every run, and the space; paths in the file are from its folder.
+
+    Args:
+        file: see below.
+        source: what the command line says of the graph; the file may leave that out, and must not say it again.
 
     ```toml
     [base]                 # options of every run, also dataset, root or graph
@@ -108,10 +114,11 @@ def read_search(file: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, R
     base, given = content.get("base", {}), content.get("space", {})
     require(isinstance(base, dict) and isinstance(given, dict), f"{file}: base and space must be tables")
     try:
-        source = {name: base.pop(name) for name in list(base) if name in GraphSource.__dataclass_fields__}
+        named = {name: base.pop(name) for name in list(base) if name in GraphSource.__dataclass_fields__}
         for name in base:
             check_field(name)
-        return source, base, {name: _from_toml(name, value) for name, value in given.items()}
+        where = source_of(named, file.parent, source or GraphSource())
+        return where, base, {name: _from_toml(name, value) for name, value in given.items()}
     except CvgnnError as error:
         raise CvgnnError(f"{file}: {error}") from None
 
