@@ -154,6 +154,14 @@ def _trains(process: int, parent: int) -> bool:
     return process != parent and any(link.endswith("log.txt") for link in links)
 
 
+@pytest.mark.parametrize("content", ["{}", "[]", '{"test_accuracy"', ""])
+def test_a_result_that_is_not_whole_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "result.json").write_text(content, encoding="utf-8")
+    assert pool._result_of(tmp_path) is None
+    (tmp_path / "result.json").write_text('{"test_accuracy": null}', encoding="utf-8")
+    assert pool._result_of(tmp_path) == {"test_accuracy": None}  # of a graph without test nodes
+
+
 def test_a_failed_run_is_listed_and_does_not_stop_the_rest(tmp_path: Path, capsys: Captured) -> None:
     words = ["--grid", "lr=1e38,0.01", "--set", "epochs=3", "optimizer=sgd", "hidden=8", "--out", tmp_path]
     assert sweep(*words) == 1

@@ -32,6 +32,12 @@ def make_plan(*words: str, base: dict[str, Any] | None = None, runs: int = 2) ->
     return Plan(GRAPH, GraphSource(), base or {"epochs": 3}, parse_space(words), runs=runs, threads=1)
 
 
+def test_runs_do_not_fight_for_cores() -> None:
+    assert make_plan("lr=0.01,0.1").most_threads == 1
+    assert make_plan("lr=0.01,0.1", base={"epochs": 3, "threads": 2}).most_threads == 2
+    assert make_plan("threads=1,3").most_threads == 3
+
+
 @pytest.fixture
 def plan() -> Plan:
     return make_plan("lr=0.001..0.1:log", "hidden=8..64")

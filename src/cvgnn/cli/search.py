@@ -87,7 +87,7 @@ def search_command(words: Sequence[str]) -> int:
     require_optuna()
     source, base, space = _asked(command)
     plan = Plan(load_source(source), source, base, space, runs=command.runs, threads=command.threads)
-    workers = command.workers or max(1, cores() // command.threads)
+    workers = command.workers or max(1, cores() // plan.most_threads)
     storage = command.storage or str(command.out / "journal.log")
     seed, shown = command.sampler_seed, shown_storage(storage)
     line = shlex.join(["cvgnn", "search", *words]).replace(storage, shown)  # which may have held a password

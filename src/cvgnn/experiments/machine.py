@@ -57,8 +57,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def describe_machine() -> dict[str, str]:
-    """Hardware and versions behind a number; `code` is the beginning of `code_digest`."""
+def describe_machine(code: str | None = None) -> dict[str, str]:
+    """Hardware and versions behind a number.
+
+    Args:
+        code: `code_digest()`, where it is at hand; its beginning is told.
+    """
     return {
         "processor": processor(),
         "cores": str(cores()),
@@ -69,7 +73,7 @@ def describe_machine() -> dict[str, str]:
         "numpy": np.__version__,
         "numba": numba.__version__,
         "cvgnn": __version__,
-        "code": code_digest()[:12],
+        "code": (code or code_digest())[:12],
     }
 
 

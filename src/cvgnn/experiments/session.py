@@ -105,7 +105,7 @@ def train_in(
                 last = checkpoints.last
                 kept = "there is no checkpoint" if last is None else f"the last good checkpoint is {last}"
                 raise CvgnnError(f"{error}, in a new folder; {kept}") from None
-        about = {"command": command, "machine": describe_machine()}
+        about = {"command": command, "machine": describe_machine(mine["code"])}
         folder.write_result({**run.result, **about}, run.model)
     return run
 

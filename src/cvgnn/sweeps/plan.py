@@ -57,6 +57,12 @@ class Plan:
         return {**fixed, **spelled, "runs": self.runs, "graph": self._common["graph"]}
 
     @property
+    def most_threads(self) -> int:
+        """Of a run of any trial."""
+        tried = self.space["threads"].samples if "threads" in self.space else [self.base["threads"]]
+        return max(int(number or 1) for number in tried)
+
+    @property
     def code(self) -> dict[str, Any]:
         """What computes: hash of the code, and versions."""
         return {name: value for name, value in self._common.items() if name != "graph"}

@@ -173,7 +173,7 @@ def _outcome(job: Job, folder: Path, exit_code: int, attempt: int) -> Outcome | 
         return Outcome(job, "failed", None, str(read_object(folder / FAILURE).get("reason")))
     if attempt < _TRIES or exit_code == IN_USE:
         return None
-    reason = f"its process {_how(exit_code)}, the {_TRIES}rd time; see {folder / 'log.txt'}"
+    reason = f"its process {_how(exit_code)} in each of {_TRIES} tries; see {folder / 'log.txt'}"
     return Outcome(job, "failed", None, reason)
 
 
@@ -183,7 +183,7 @@ def _how(exit_code: int) -> str:
 
 
 def _result_of(folder: Path) -> dict[str, Any] | None:
-    """The result of a finished run; a damaged one is not a result."""
+    """The result of a finished run; a damaged one, or one that lacks what a run has found, is not a result."""
     try:
         found = read_object(folder / "result.json") if (folder / "result.json").is_file() else {}
     except CvgnnError:

@@ -31,6 +31,7 @@ T = TypeVar("T")
 _BEAT_SECONDS, _DEAD_SECONDS = 60, 300
 _SQLITE_WAIT_SECONDS = 60
 _ATTEMPTS, _ATTEMPT_SECONDS = 10, 0.5
+_MADE_BY_OTHERS = ("already exists", "duplicate", "unique constraint")
 _LONGEST_REASON = 1000
 _SETTING, _CODE, _OWNER, _RESULTS, _REASON, _CONTINUES = "setting", "code", "owner", "results", "reason", "continues"
 
@@ -233,17 +234,15 @@ def _begun_together(make: Callable[[], T]) -> T:
     """What `make` returns; tried again where another machine makes the tables of the same new database just then."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    for attempt in range(_ATTEMPTS):
+    left = _ATTEMPTS
+    while True:
+        left -= 1
         try:
             return make()
         except SQLAlchemyError as error:
-            made_by_others = any(
-                words in str(error).lower() for words in ("already exists", "duplicate", "unique constraint")
-            )
-            if not made_by_others or attempt == _ATTEMPTS - 1:
+            if left == 0 or not any(words in str(error).lower() for words in _MADE_BY_OTHERS):
                 raise
             time.sleep(_ATTEMPT_SECONDS)
-    raise AssertionError("the last attempt returns or raises")
 
 
 def _mend(journal: str) -> None:
