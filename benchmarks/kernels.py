@@ -19,7 +19,7 @@ from torch.nn.functional import layer_norm
 
 from cvgnn.estimator import History, bfloat16
 from cvgnn.graph import Rows, weighted_sum
-from cvgnn.model import gradient, hidden
+from cvgnn.model import gradient, hidden, small
 from cvgnn.model.dropout import Dropout
 from cvgnn.model.linear import product, weight_gradient
 from cvgnn.moving import write_rows
@@ -90,26 +90,26 @@ def last_layers(repetitions: int) -> list[dict[str, Any]]:
         batch = Batch(step=1, ids=ids, place=None, blocks=(), inputs=ids)
         labels = torch.randint(C, (n,))
 
-        def small(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
+        def one_call(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
             for _ in range(200):
-                gradient._small_top(A, W, bias, batch, labels, 0.0)
+                small.last_layer(A, W, bias, batch, labels, 0.0)
 
-        def wide(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
+        def torchs(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
             for _ in range(200):
-                gradient._wide_top(A, W, bias, batch, labels, 0.0, wanted=True)
+                gradient.wide_last_layer(A, W, bias, batch, labels, 0.0, wanted=True)
 
         with torch.no_grad():
-            rows.append(compare(f"{n} nodes, width {d}, {C} classes: {n * d * C}", small, wide, repetitions))
+            rows.append(compare(f"{n} nodes, width {d}, {C} classes: {n * d * C}", one_call, torchs, repetitions))
     return rows
 
 
 def writing(name: str, N: int, d: int, n: int, repetitions: int) -> dict[str, Any]:
     """Scattered rows of a large table, fresh ones each time."""
-    table, rows = torch.randn(N, d), torch.randn(n, d)
+    table, rows, written = torch.randn(N, d), torch.randn(n, d), torch.zeros(N, dtype=torch.int64)
     draws = [torch.randperm(N)[:n] for _ in range(2 * repetitions + 4)]
     return compare(
         f"{n} rows of {d}, {name} size",
-        lambda: write_rows(table, draws.pop(), rows),
+        lambda: write_rows(table, draws.pop(), rows, written, 1),
         lambda: table.index_copy_(0, draws.pop(), rows),
         repetitions,
     )

@@ -21,7 +21,7 @@ from cvgnn import moving
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
-from cvgnn.model import kernels
+from cvgnn.model import kernels, small
 from cvgnn.sampling import kernels as sampling_kernels
 from cvgnn.sampling import sparse_product
 from cvgnn.training import Trainer
@@ -33,6 +33,7 @@ KERNELS = (
     (kernels, "aggregate", "sampled sum"),
     (kernels, "backward", "gradient of the hidden layer"),
     (kernels, "cross_entropy", "loss and its gradient"),
+    (small, "_two_layers", "both layers of a small batch, forward and back"),
     (moving, "_write", "history writes"),
     (sparse_product, "multiply", "sparse product"),
     (sparse_product, "accumulate", "sparse gradient"),

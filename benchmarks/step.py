@@ -8,7 +8,8 @@ with one, where a product is faster so): the forward and the weight-gradient pro
 the sum of this step's history rows.
 Blocks of undisturbed iterations, of instrumented iterations and of roofline parts alternate; each figure is a median
 over the blocks, a ratio the median of the blocks' ratios. The parts are timed without overlap (no prefetching), so
-their sum may exceed the iteration.
+their sum may exceed the iteration. On a small batch one compiled call chains them; then its Python source is run
+instead, which calls the same compiled parts one by one, and `top` is the last layer, forward and back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -27,11 +29,12 @@ from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
 from cvgnn.graph import weighted_sum
-from cvgnn.model import gradient, hidden
+from cvgnn.model import gradient, hidden, kernels, small
 from cvgnn.sampling import Batch
 from cvgnn.training import Trainer
 
 BLOCK = 10
+PARTS = ("sampling", "gather", "forward", "history", "top", "backward", "optimizer", "rest")
 
 
 class Clock:
@@ -90,10 +93,15 @@ def instrumented(trainer: Trainer, batches: Iterator[Batch]) -> dict[str, float]
         ("backward", gradient, "weight_gradient"),
         ("backward", gradient, "input_gradient"),
         ("optimizer", trainer.optimizer, "step"),
+        ("forward", small, "multiply"),
+        ("backward", small, "accumulate"),
     ]
     originals = [getattr(owner, name) for _, owner, name in places]
     for (part, owner, name), original in zip(places, originals, strict=True):
         setattr(owner, name, clock.wrap(part, original))
+    chained = small._two_layers
+    small._two_layers = chained.py_func
+    small.kernels = one_by_one_kernels(clock, {history.values.data_ptr() for history in histories})  # type: ignore[assignment]
     try:
         start = time.perf_counter()
         for _ in range(BLOCK):
@@ -102,7 +110,20 @@ def instrumented(trainer: Trainer, batches: Iterator[Batch]) -> dict[str, float]
     finally:
         for (_, owner, name), original in zip(places, originals, strict=True):
             setattr(owner, name, original)
+        small._two_layers, small.kernels = chained, kernels
     return {part: s * 1e3 / BLOCK for part, s in clock.seconds.items()}
+
+
+def one_by_one_kernels(clock: Clock, histories: set[int]) -> SimpleNamespace:
+    """The kernels that a small batch's call chains, timed; a sum of rows of a history is not a sampled sum."""
+    of_history, of_layer = (clock.wrap(part, kernels.aggregate) for part in ("history", "forward"))
+    return SimpleNamespace(
+        PART=kernels.PART,
+        forward=clock.wrap("forward", kernels.forward),
+        aggregate=lambda *args: (of_history if args[3].ctypes.data in histories else of_layer)(*args),
+        top=clock.wrap("top", kernels.top),
+        backward=clock.wrap("backward", kernels.backward),
+    )
 
 
 def roofline(trainer: Trainer, batch: Batch, threads: int) -> dict[str, float]:
@@ -167,8 +188,7 @@ def measure(size: str, threads: int, rounds: int, trainer: Trainer) -> dict[str,
         "ms": round(total, 3),
         "roofline ms": round(bound, 3),
         "ratio": round(statistics.median(ratios), 2),
-        **{part: round(statistics.median(parts[part]), 3) for part in
-           ("sampling", "gather", "forward", "history", "backward", "optimizer", "rest")},
+        **{part: round(statistics.median(parts.get(part, [0.0])), 3) for part in PARTS},
         **{part: round(statistics.median(v), 3) for part, v in limits.items()},
         "spread": f"{min(totals):.2f}..{max(totals):.2f}",
     }  # fmt: skip
@@ -192,7 +212,7 @@ def main() -> None:
             print(f"{size}, {threads} thread(s): {rows[-1]['ms']} ms, {rows[-1]['ratio']} x roofline", flush=True)
         del trainer, graph
     whole = ["size", "threads", "rows", "ms", "spread", "roofline ms", "ratio"]
-    split = ["size", "threads", "sampling", "gather", "forward", "history", "backward", "optimizer", "rest"]
+    split = ["size", "threads", *PARTS]
     limit = ["size", "threads", "forward product", "gradient product", "history gather"]
     tables = {
         "Iterations": [{k: row[k] for k in whole} for row in rows],

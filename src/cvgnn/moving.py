@@ -48,8 +48,8 @@ def first_outside(ids, bound):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _write(table, ids, rows, first, last):  # type: ignore[no-untyped-def]
-    """`table[ids[i]] = rows[i]` for `first <= i < last`."""
+def _write(table, ids, rows, written, step, first, last):  # type: ignore[no-untyped-def]
+    """`table[ids[i]] = rows[i]` and `written[ids[i]] = step` for `first <= i < last`."""
     base, row_bytes = table.ctypes.data, table.shape[1] * table.itemsize
     for i in range(first, last):
         if i + _AHEAD < last:
@@ -59,20 +59,23 @@ def _write(table, ids, rows, first, last):  # type: ignore[no-untyped-def]
         old, new = table[ids[i]], rows[i]
         for c in range(new.size):
             old[c] = new[c]
+        written[ids[i]] = step
 
 
-def write_rows(table: Tensor, ids: Tensor, rows: Tensor) -> None:
-    """`table[ids] = rows`.
+def write_rows(table: Tensor, ids: Tensor, rows: Tensor, written: Tensor, step: int) -> None:
+    """`table[ids] = rows` and `written[ids] = step`.
 
     Args:
         table: `[N, d]`, contiguous.
         ids: int64 `[n]`, distinct.
         rows: `[n, d]`, converted to the table's dtype.
+        written: int64 `[N]`.
+        step: when.
 
-    >>> table = torch.zeros(3, 1)
-    >>> write_rows(table, torch.tensor([2, 0]), torch.tensor([[1.0], [2.0]]))
-    >>> table.tolist()
-    [[2.0], [0.0], [1.0]]
+    >>> table, written = torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64)
+    >>> write_rows(table, torch.tensor([2, 0]), torch.tensor([[1.0], [2.0]]), written, 7)
+    >>> table.tolist(), written.tolist()
+    ([[2.0], [0.0], [1.0]], [7, 0, 7])
     """
     if rows.shape != (ids.numel(), table.shape[1]):
         raise CvgnnError(f"values must have the shape {[ids.numel(), table.shape[1]]}, not {list(rows.shape)}")
@@ -82,10 +85,12 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor) -> None:
     bad = first_outside(node_ids, table.shape[0])
     if bad >= 0:
         raise CvgnnError(f"ids must lie in 0..{table.shape[0] - 1}; found {node_ids[bad]}")
-    old, new = _bits(table), _bits(rows.to(table.dtype).contiguous())
-    over_rows(lambda first, last: _write(old, node_ids, new, first, last), node_ids.size, width=new.shape[1])
+    old, new, steps = _array(table), _array(rows.to(table.dtype).contiguous()), written.numpy()
+    over_rows(
+        lambda first, last: _write(old, node_ids, new, steps, step, first, last), node_ids.size, width=new.shape[1]
+    )
 
 
-def _bits(values: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    """The same memory as integers: NumPy has no bfloat16, and a copy needs to know nothing but the size."""
-    return values.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]).numpy()
+def _array(values: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    """The same memory for compiled code; bfloat16, which NumPy does not have, as integers."""
+    return (values.view(torch.int16) if values.dtype == torch.bfloat16 else values).numpy()

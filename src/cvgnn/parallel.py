@@ -69,6 +69,11 @@ def _all_threads(size: int) -> Iterator[None]:
         torch.set_num_threads(1)
 
 
+def worth_sharing(num_rows: int, width: int) -> bool:
+    """Whether a pass over so many rows of `width` elements gains by a second thread."""
+    return COST_OF_MOVING * num_rows * width >= WORTH_SHARING
+
+
 def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int, multiple: int = 1) -> None:
     """Call `kernel(first, last)` on ranges that together are `0..num_rows`, at the same time where that pays.
 
@@ -83,8 +88,7 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
     >>> seen
     [(0, 10)]
     """
-    small = COST_OF_MOVING * num_rows * width < WORTH_SHARING
-    threads = 1 if small else team_size()
+    threads = team_size() if worth_sharing(num_rows, width) else 1
     if threads == 1:
         kernel(0, num_rows)
         return

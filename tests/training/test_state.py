@@ -21,6 +21,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.run import build_trainer
 from cvgnn.graph import Graph
+from cvgnn.model import Loss
 from cvgnn.optim import FORMS, OPTIMIZERS
 from cvgnn.sampling import loader
 from cvgnn.training import EpochRecord, Trainer, as_row, from_row, restore_trainer, trainer_state
@@ -199,7 +200,7 @@ def test_skipped_steps_are_remembered(tmp_path: Path) -> None:
 
     def spoil(trainer: Trainer) -> Trainer:
         original = trainer._loss_and_gradient
-        trainer._loss_and_gradient = lambda batch: original(batch) * (math.nan if batch.step in (3, 4, 5, 9) else 1.0)  # type: ignore[method-assign]
+        trainer._loss_and_gradient = lambda batch: Loss(math.nan) if batch.step in (3, 4, 5, 9) else original(batch)  # type: ignore[method-assign]
         return trainer
 
     options, calm = {"bad_step": "skip"}, []  # type: ignore[var-annotated]

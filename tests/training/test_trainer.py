@@ -11,7 +11,7 @@ import torch
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Graph, Propagation
-from cvgnn.model import GCN, exact_hidden, gradient
+from cvgnn.model import GCN, exact_hidden, small
 from cvgnn.model.dropout import Dropout
 from cvgnn.optim import make_optimizer
 from cvgnn.optim.reference import ReferenceOptimizer
@@ -72,6 +72,16 @@ CASES += [
     for s in (False, True)
     for n in ("none", "row", "l2")
 ]
+SPARSE = [
+    replace(BASE, sparse=True, optimizer=o, form=f, norm=n, bias=n == "layer", mode=m, dropout=p, estimator=e)
+    for o, f, n, m, p, e in (
+        ("amsgrad", "torch", "layer", "shuffle", 0.4, "cv"),
+        ("amsgrad", "torch", "none", "replacement", 0.0, "cv"),
+        ("sgd", "torch", "none", "shuffle", 0.4, "ns"),
+        ("adam", "paper", "layer", "replacement", 0.0, "exact"),
+    )
+]
+CASES += SPARSE
 CASES += [replace(BASE, K=3, normalization="random-walk", weighted=True), replace(BASE, K=3, D=-1), replace(BASE, D=1)]
 
 
@@ -164,15 +174,23 @@ def close(mine: torch.Tensor, expected: np.ndarray) -> None:
     np.testing.assert_allclose(mine.numpy(), expected, rtol=0, atol=1e-10)
 
 
-# The last layer of a small batch is one compiled call; torch's, for others, gets some of the cases too.
-TORCHS = [replace(BASE, mode="replacement", smoothing=0.3)] + [
-    replace(BASE, K=K, norm=n, mode=m) for K in (2, 3) for n in ("layer", "none") for m in ("shuffle", "replacement")
-]
+# The last layer of a small batch, or both where features are sparse, are one compiled call; the calls for other
+# batches get some of the cases too.
+TORCHS = (
+    SPARSE
+    + [replace(BASE, mode="replacement", smoothing=0.3)]
+    + [
+        replace(BASE, K=K, norm=n, mode=m)
+        for K in (2, 3)
+        for n in ("layer", "none")
+        for m in ("shuffle", "replacement")
+    ]
+)
 
 
 @pytest.mark.parametrize("case", TORCHS, ids=str)
-def test_fifty_steps_of_algorithm_1_with_torchs_last_layer(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient, "_SMALL", 0)
+def test_fifty_steps_of_algorithm_1_as_on_a_large_batch(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small, "LARGEST", 0)
     test_fifty_steps_of_algorithm_1(case)
 
 

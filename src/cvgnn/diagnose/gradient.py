@@ -64,7 +64,7 @@ def batch_gradient(
         label_smoothing: share of each label that the loss spreads over all classes.
     """
     with _undisturbed(model):
-        loss = float(loss_and_gradient(model, batch, estimator, labels, smoothing=label_smoothing))
+        loss = loss_and_gradient(model, batch, estimator, labels, smoothing=label_smoothing).value
         estimator.discard()
         vector = torch.cat([_gradient_of(p).reshape(-1) for p in model.parameters()])
         if weight_decay:

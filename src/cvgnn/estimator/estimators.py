@@ -13,9 +13,10 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor
 
-from cvgnn.errors import require
+from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator.history import History
-from cvgnn.graph import differentiable_sum
+from cvgnn.graph import Rows, differentiable_sum
+from cvgnn.graph.rows import Array
 from cvgnn.sampling import Batch, FeatureSource, LayerInput
 
 EstimatorName = Literal["cv", "ns", "exact"]
@@ -39,6 +40,11 @@ class Estimator(ABC):
     @abstractmethod
     def correction(self, k: int, batch: Batch) -> Tensor | None:
         """What the estimate of `(P H^(k))[r^(k+1)]` adds to `P^ H^(k)`: a new constant `[|r^(k+1)|, d_k]`, or None."""
+
+    def history_term(self, k: int, batch: Batch) -> tuple[Rows, Array] | None:
+        """A matrix and a table, both of the model's dtype, whose product is `correction`, for compiled code that forms
+        it among other things; None where `correction` must be asked."""
+        return None
 
     @abstractmethod
     def keep(self, k: int, batch: Batch, H: Tensor) -> None:
@@ -155,10 +161,18 @@ class ControlVariate(Estimator):
 
     def correction(self, k: int, batch: Batch) -> Tensor:
         """`(P - P^) Hbar^(k)`."""
+        return self.history(k).weighted_sum(self._remainder(k, batch))
+
+    def history_term(self, k: int, batch: Batch) -> tuple[Rows, Array] | None:
+        """`P - P^` and `Hbar^(k)`, unless it is kept in bfloat16."""
+        table = self.history(k).array
+        return None if table is None else (self._remainder(k, batch), table)
+
+    def _remainder(self, k: int, batch: Batch) -> Rows:
         remainder = batch.block(k).remainder
-        require(remainder is not None, "the control variate needs a NeighborSampler with control=True")
-        assert remainder is not None
-        return self.history(k).weighted_sum(remainder)
+        if remainder is None:
+            raise CvgnnError("the control variate needs a NeighborSampler with control=True")
+        return remainder
 
     def keep(self, k: int, batch: Batch, H: Tensor) -> None:
         """See `Estimator.keep`."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from cvgnn.errors import require, require_integer
 from cvgnn.estimator import bfloat16
 from cvgnn.graph import Rows, weighted_sum
+from cvgnn.graph.rows import Array
 from cvgnn.moving import write_rows
 
 
@@ -45,6 +46,11 @@ class History:
         self.values = torch.zeros(num_nodes, width, dtype=storage or dtype)
         self.written = torch.zeros(num_nodes, dtype=torch.int64)
 
+    @property
+    def array(self) -> Array | None:
+        """The values for compiled code, where they are kept in `dtype`."""
+        return self.values.numpy() if self.values.dtype == self.dtype else None
+
     def pull(self, ids: Tensor) -> Tensor:
         """`Hbar[ids]`, a copy `[len(ids), d_k]`."""
         return self.values.index_select(0, ids).to(self.dtype)
@@ -57,8 +63,7 @@ class History:
             values: `[n, d_k]`.
             step: `t`.
         """
-        write_rows(self.values, ids, values.detach())
-        self.written.numpy()[ids.numpy()] = step
+        write_rows(self.values, ids, values.detach(), self.written, step)
 
     def fill(self, values: Tensor, *, step: int) -> None:
         """`Hbar = values` for all nodes."""

@@ -24,7 +24,7 @@ from cvgnn.sampling.kernels import mix
 PART = 256
 
 _GOLDEN = np.uint64(GOLDEN)
-_FAST = {"reassoc", "contract", "nsz"}  # not "nnan" nor "ninf": a diverged run must show
+FAST = {"reassoc", "contract", "nsz"}  # not "nnan" nor "ninf": a diverged run must show
 
 
 def _scramble_words(context, u):  # type: ignore[no-untyped-def]
@@ -43,7 +43,7 @@ def _scramble_words(context, u):  # type: ignore[no-untyped-def]
 _scramble: Any = intrinsic(_scramble_words)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def _drop(h, o, state, threshold, scale):  # type: ignore[no-untyped-def]
     """`o = h mask / (1 - p)` for a row whose 64 random bits are `state`."""
     start, stride = np.uint32(state), np.uint32(state >> np.uint64(32)) | np.uint32(1)
@@ -53,7 +53,7 @@ def _drop(h, o, state, threshold, scale):  # type: ignore[no-untyped-def]
         o[c] = kept if _scramble(np.uint32(c) * stride + start) >= threshold else zero
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def forward(Z, bias, gain, shift, eps, key, threshold, scale, H, sent, mean, inverse, first, last):  # type: ignore[no-untyped-def]
     """`H` (which may be `Z` itself) and, where `threshold > 0`, `sent` for rows `first..last-1`.
 
@@ -134,7 +134,7 @@ def aggregate(indptr, indices, weight, sent, out, first, last):  # type: ignore[
                 a[c] += w * o[c]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def backward(d_out, indptr, indices, weight, sent, Z, bias, gain, mean, inverse, scale, dZ, sums, first, last):  # type: ignore[no-untyped-def]
     """`dZ` for rows `first..last-1`, and the sums over each `PART` of them that make the parameters' gradients.
 
@@ -224,8 +224,8 @@ def cross_entropy(log_p, p, labels, ids, place, placed, smoothing, dZ):  # type:
     return total / ids.size, -1
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def top(A, W, bias, labels, ids, place, placed, smoothing, P, dW, d_bias, dA):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def top(A, W, bias, labels, ids, place, placed, smoothing, dW, d_bias, dA):  # type: ignore[no-untyped-def]
     """The last layer on a small batch, forward and back: logits `A W + b`, mean cross entropy, and its gradients.
 
     What `cvgnn.model.gradient` otherwise makes of a dozen calls of torch, each of which takes longer than the sums.
@@ -234,7 +234,6 @@ def top(A, W, bias, labels, ids, place, placed, smoothing, P, dW, d_bias, dA):  
         A: `[n, d]`, the aggregate.
         W, bias: `[d, C]` and `[C]`.
         labels, ids, place, placed, smoothing: as in `cross_entropy`.
-        P: `[n, C]`, scratch: the logits less their row's largest, then their gradient.
         dW, d_bias, dA: the gradients, of the shapes of `W`, `bias` and `A`.
 
     Returns:
@@ -245,6 +244,7 @@ def top(A, W, bias, labels, ids, place, placed, smoothing, P, dW, d_bias, dA):  
     zero, share, sure = A.dtype.type(0), A.dtype.type(1.0 / ids.size), A.dtype.type((1.0 - smoothing) / ids.size)
     spread = smoothing / C
     count = np.zeros(n, np.int64)  # how often a node was drawn
+    P = np.empty((n, C), A.dtype)  # the logits less their row's largest, then their gradient
     total = 0.0
     for i in range(ids.size):  # labels first: nothing may be written for one that is none
         if ids[i] < 0 or ids[i] >= labels.size or labels[ids[i]] < 0 or labels[ids[i]] >= C:

@@ -93,7 +93,7 @@ class SparseInput:
         ids, indptr, indices, values = self.rows
         Z = torch.empty(ids.size, W.shape[1], dtype=W.dtype)
         w, z = W.detach().numpy(), Z.numpy()
-        width = self._entries_per_row() * W.shape[1]
+        width = self.entries_per_row * W.shape[1]
         over_rows(lambda a, b: multiply(ids, indptr, indices, values, w, z, a, b), ids.size, width=width)
         return Z
 
@@ -105,7 +105,7 @@ class SparseInput:
         over_rows(
             lambda a, b: accumulate(ids, indptr, indices, values, dz, dw, a, b),
             dZ.shape[1],
-            width=self._entries_per_row() * ids.size,
+            width=self.entries_per_row * ids.size,
             multiple=_COLUMNS,
         )
         return dW
@@ -115,7 +115,9 @@ class SparseInput:
         a, b = int(indptr[ids.start]), int(indptr[ids.stop])
         return Rows.of((indptr[ids.start : ids.stop + 1] - a).astype(np.int32), indices[a:b], values[a:b])
 
-    def _entries_per_row(self) -> int:
+    @property
+    def entries_per_row(self) -> int:
+        """How many entries a row of the whole matrix has, about."""
         return self.arrays[2].size // max(1, self.arrays[0].size - 1)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cvgnn.errors import CvgnnError, require_integer, require_number
 from cvgnn.estimator import Estimator
-from cvgnn.model import GCN, hidden
+from cvgnn.model import GCN, Loss, hidden
 from cvgnn.model.linear import product
 from cvgnn.sampling import Batch, SparseInput
 
@@ -59,7 +59,7 @@ class Guard:
             require_number("clip_norm", self.clip_norm, "a number above 0", above=0.0)
         require_integer("most_skipped", self.most_skipped, at_least=1)
 
-    def accepts(self, loss: float, parameters: list[nn.Parameter], staged: Iterable[Tensor] = ()) -> bool:
+    def accepts(self, loss: Loss, parameters: list[nn.Parameter], staged: Iterable[Tensor] = ()) -> bool:
         """Whether a step may be taken; if so, the gradients are clipped.
 
         Args:
@@ -67,14 +67,17 @@ class Guard:
             parameters: their gradients must be.
             staged: what the histories will keep; dropout can hide an entry of it from loss and gradients.
         """
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        if not math.isfinite(loss) or not all(map(is_finite, staged)):
+        if not math.isfinite(loss.value):
             return False
-        norm = gradient_norm(gradients)
-        if not math.isfinite(norm):
-            return False
-        if self.clip_norm is not None and norm > self.clip_norm:
-            torch._foreach_mul_(gradients, self.clip_norm / norm)
+        norm, clip_norm = loss.norm, self.clip_norm
+        if norm is None:
+            if not all(map(is_finite, staged)):
+                return False
+            norm = gradient_norm([p.grad for p in parameters if p.grad is not None])
+            if not math.isfinite(norm):
+                return False
+        if clip_norm is not None and norm > clip_norm:
+            torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], clip_norm / norm)
         return True
 
 

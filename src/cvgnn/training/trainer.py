@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.estimator import Estimator
-from cvgnn.model import GCN, check_labels, loss_and_gradient, plain_layers
+from cvgnn.model import GCN, ByHand, Loss, check_labels
 from cvgnn.parallel import mostly_one_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
@@ -22,7 +22,7 @@ from cvgnn.training.guard import Diverged, Guard, first_bad, weights_are_finite
 from cvgnn.training.outputs import BestByValidation, UniformIterate, Weights, snapshot
 from cvgnn.training.schedules import Factor
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 @final
@@ -80,7 +80,7 @@ class Trainer:
         loader: BatchLoader,
         optimizer: torch.optim.Optimizer,
         labels: Tensor,
-        loss: Loss = cross_entropy,
+        loss: LossFunction = cross_entropy,
         evaluator: Evaluator | None = None,
         seed: int = 0,
         keep_tau: bool = False,
@@ -109,10 +109,11 @@ class Trainer:
         self._rates = [group["lr"] for group in optimizer.param_groups] if schedule else []
         self.iterations = 0
         self.position = Position()
+        self._by_hand: ByHand | None = None
         if self.tau is not None:
             self.tau.offer(1, model)
 
-    def step(self, batch: Batch) -> Tensor:
+    def step(self, batch: Batch) -> float:
         """Lines 5 to 17 of Algorithm 1 for one batch; returns the loss before the step.
 
         A step whose loss or gradient is not finite changes nothing: it raises `Diverged`, or is skipped.
@@ -120,16 +121,16 @@ class Trainer:
         with mostly_one_thread():
             loss = self._loss_and_gradient(batch)
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-            if self.guard.accepts(float(loss), parameters, self.estimator.staged()):
+            if self.guard.accepts(loss, parameters, self.estimator.staged()):
                 self.optimizer.step()
                 self.estimator.commit(batch.step)
                 self.position.skipped_in_a_row = 0
             else:
-                self._refuse(batch, float(loss))
+                self._refuse(batch, loss.value)
         self.iterations = batch.step
         if self.tau is not None:
             self.tau.offer(batch.step + 1, self.model)
-        return loss
+        return loss.value
 
     def _refuse(self, batch: Batch, loss: float) -> None:
         self.estimator.discard()
@@ -142,23 +143,26 @@ class Trainer:
         p.skipped += 1
         p.skipped_in_a_row += 1
 
-    def _loss_and_gradient(self, batch: Batch) -> Tensor:
+    def _loss_and_gradient(self, batch: Batch) -> Loss:
         known, smoothing = self.loss is cross_entropy, self.label_smoothing
-        layers = plain_layers(self.model) if known else None
-        if layers is not None:
-            return loss_and_gradient(self.model, batch, self.estimator, self.labels, layers, smoothing=smoothing)
+        if known:
+            chain = self._by_hand
+            if chain is None or chain.model is not self.model or not chain.holds():
+                self._by_hand = chain = ByHand.of(self.model)
+            if chain is not None:
+                return chain.loss_and_gradient(batch, self.estimator, self.labels, smoothing)
         self.optimizer.zero_grad(set_to_none=True)
         logits, labels = batch.select(self.model(batch, self.estimator)), self.labels[batch.ids]
         loss = cross_entropy(logits, labels, label_smoothing=smoothing) if known else self.loss(logits, labels)
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return Loss(float(loss.detach()))
 
     def warm_up(self) -> None:
         """Compile or load the kernels of a step, so that the first epoch's seconds are those of training alone.
 
-        A forward and a backward pass on one node, whose gradients and staged writes are thrown away.
+        A forward and a backward pass on a batch, whose gradients and staged writes are thrown away.
         """
-        batch = self.loader.batch(self.loader.train_ids[:1], step=0)
+        batch = self.loader.batch(self.loader.train_ids[: self.loader.batch_size], step=0)
         self._loss_and_gradient(batch)
         self.optimizer.zero_grad(set_to_none=True)
         self.estimator.discard()
@@ -183,7 +187,7 @@ class Trainer:
             loss = self.step(batch)
             p.steps += 1
             if p.skipped == skipped:
-                p.loss_sum += float(loss) * batch.ids.numel()
+                p.loss_sum += loss * batch.ids.numel()
                 p.nodes += batch.ids.numel()
             now = time.perf_counter()
             p.seconds = now - start
