@@ -48,19 +48,20 @@ def derive(seed: int, purpose: Purpose, *coordinates: int) -> int:
     >>> derive(0, Purpose.DROPOUT, 3, 1) == derive(0, Purpose.DROPOUT, 1, 3)
     False
     """
-    key = _begin(seed, int(purpose))
+    key = stream(seed, purpose)
     for value in coordinates:
-        key = _chain(key, value)
+        key = chain(key, value)
     return key
 
 
 @functools.lru_cache(maxsize=64)
-def _begin(seed: int, purpose: int) -> int:
-    # Mixed once more than a coordinate, so that seed and purpose cannot swap.
-    return _chain(mix(mix((seed + GOLDEN) & MASK)), purpose)
+def stream(seed: int, purpose: Purpose) -> int:
+    """`derive` without coordinates. The seed is mixed once more than a coordinate, so that the two cannot swap."""
+    return chain(mix(mix((seed + GOLDEN) & MASK)), purpose)
 
 
-def _chain(key: int, value: int) -> int:
+def chain(key: int, value: int) -> int:
+    """The key for one more coordinate."""
     return mix((key ^ mix((value + GOLDEN) & MASK)) + GOLDEN & MASK)
 
 

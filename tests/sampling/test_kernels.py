@@ -9,7 +9,7 @@ import pytest
 
 from cvgnn.graph import Propagation
 from cvgnn.reference import SCHEMES, dense_P, draw_ranges, neighbor_lists
-from cvgnn.rng import mix
+from cvgnn.rng import chain, mix
 from cvgnn.sampling import kernels, reference
 from cvgnn.sampling.schemes import scheme_code
 from tests.build import graph_from_dense, random_adjacency
@@ -77,9 +77,9 @@ def test_block_equals_its_literal_twin(scheme: str, weighted: bool, D: int) -> N
         targets = np.random.default_rng(key % 1000).permutation(30)[:12]
         out = kernels.sample_block(
             targets, graph.indptr.numpy(), graph.indices.numpy(), weight, propagation.left.numpy(),
-            propagation.right.numpy(), D, scheme_code(scheme), np.uint64(key), True, local,
+            propagation.right.numpy(), D, scheme_code(scheme), np.uint64(key), 5, 2, True, local,
         )  # fmt: skip
-        twin = reference.sample_block(targets.tolist(), P, neighbors, scheme, D, key)
+        twin = reference.sample_block(targets.tolist(), P, neighbors, scheme, D, chain(chain(key, 5), 2))
         sources = out[0]
         assert sources.tolist() == twin.sources
         np.testing.assert_allclose(dense(*out[1:4], len(sources)), twin.sampled, rtol=0, atol=1e-14)
@@ -100,7 +100,7 @@ def test_control_rows_are_left_out_on_request() -> None:
     graph = graph_from_dense(GRAPHS["star"])
     p = Propagation(graph)
     args = (graph.indptr.numpy(), graph.indices.numpy(), np.empty(0), p.left.numpy(), p.right.numpy())
-    out = kernels.sample_block(np.arange(6), *args, 2, 0, np.uint64(3), False, np.full(6, -1, np.int32))
+    out = kernels.sample_block(np.arange(6), *args, 2, 0, np.uint64(3), 1, 1, False, np.full(6, -1, np.int32))
     assert out[8].size == 0
     assert out[9].size == 0
 
@@ -108,6 +108,7 @@ def test_control_rows_are_left_out_on_request() -> None:
 def test_mix_and_bounded_draws_equal_python_integers() -> None:
     for z in (0, 1, 2**63, 2**64 - 1, 123456789):
         assert int(kernels.mix(np.uint64(z))) == mix(z)
+        assert int(kernels.chain(np.uint64(z), 3)) == chain(z, 3)
         for bound in (1, 2, 3, 1000, 2**31 - 1):
             assert kernels.uniform_below(np.uint64(z), bound) == (z * bound) >> 64
 

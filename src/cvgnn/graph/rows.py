@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -15,47 +14,75 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @final
-@dataclass(frozen=True, eq=False, slots=True)
 class Rows:
     """A sparse matrix `S` by rows: row `i` holds `weight[j]` at column `indices[j]`, `indptr[i] <= j < indptr[i+1]`.
+
+    For torch it is three tensors, for compiled code three arrays of the same memory; each is made when it is asked for.
 
     Args:
         indptr: int32 or int64 `[num_rows + 1]`, of the same dtype as `indices`.
         indices: int32 or int64 `[nnz]`, column of each entry.
         weight: float `[nnz]`, or None where every entry is 1.
-        as_arrays: the three as NumPy arrays, where they are at hand.
     """
 
-    indptr: Tensor
-    indices: Tensor
-    weight: Tensor | None
-    as_arrays: tuple[Array, Array, Array] | None = None
+    __slots__ = ("_arrays", "_tensors")
+
+    def __init__(self, indptr: Tensor, indices: Tensor, weight: Tensor | None) -> None:
+        self._tensors: tuple[Tensor, Tensor, Tensor | None] | None = (indptr, indices, weight)
+        self._arrays: tuple[Array, Array, Array] | None = None
 
     @staticmethod
     def of(indptr: Array, indices: Array, weight: Array) -> Rows:
         """The matrix that compiled code made."""
-        tensors = torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(weight)
-        return Rows(*tensors, as_arrays=(indptr, indices, weight))
+        new = Rows.__new__(Rows)
+        new._tensors, new._arrays = None, (indptr, indices, weight)
+        return new
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Indptr, indices and weight for torch."""
+        if self._tensors is None:
+            assert self._arrays is not None
+            indptr, indices, weight = map(torch.from_numpy, self._arrays)
+            self._tensors = indptr, indices, weight
+        return self._tensors
 
     @property
     def arrays(self) -> tuple[Array, Array, Array]:
         """Indptr, indices and weight for compiled code."""
-        if self.as_arrays is not None:
-            return self.as_arrays
-        assert self.weight is not None
-        return self.indptr.numpy(), self.indices.numpy(), self.weight.numpy()
+        if self._arrays is None:
+            indptr, indices, weight = self.tensors
+            assert weight is not None
+            self._arrays = indptr.numpy(), indices.numpy(), weight.numpy()
+        return self._arrays
+
+    @property
+    def indptr(self) -> Tensor:
+        """See `Rows`."""
+        return self.tensors[0]
+
+    @property
+    def indices(self) -> Tensor:
+        """See `Rows`."""
+        return self.tensors[1]
+
+    @property
+    def weight(self) -> Tensor | None:
+        """See `Rows`."""
+        return self.tensors[2]
 
     @property
     def num_rows(self) -> int:
         """How many rows there are."""
-        return self.indptr.numel() - 1
+        return (self.tensors[0].numel() if self._arrays is None else self._arrays[0].size) - 1
 
     def dense(self, num_columns: int, dtype: torch.dtype = torch.float64) -> Tensor:
         """The matrix written out, for tests and tiny graphs; entries at one place add up."""
         out = torch.zeros(self.num_rows, num_columns, dtype=dtype)
-        row = torch.repeat_interleave(torch.arange(self.num_rows), self.indptr.diff().long())
-        value = torch.ones(row.numel(), dtype=dtype) if self.weight is None else self.weight.to(dtype)
-        out.index_put_((row, self.indices.long()), value, accumulate=True)
+        indptr, indices, weight = self.tensors
+        row = torch.repeat_interleave(torch.arange(self.num_rows), indptr.diff().long())
+        value = torch.ones(row.numel(), dtype=dtype) if weight is None else weight.to(dtype)
+        out.index_put_((row, indices.long()), value, accumulate=True)
         return out
 
 
@@ -74,10 +101,9 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     [[3.0, 6.0], [0.0, 0.0]]
     """
     # The overload that keeps nothing for a backward pass: half the overhead of F.embedding_bag on small batches.
-    with wide(COST_OF_MOVING * rows.indices.numel() * table.shape[1]):
-        return torch._embedding_bag_forward_only(
-            table.detach(), rows.indices, rows.indptr, False, 0, False, rows.weight, True
-        )[0]
+    indptr, indices, weight = rows.tensors
+    with wide(COST_OF_MOVING * indices.numel() * table.shape[1]):
+        return torch._embedding_bag_forward_only(table.detach(), indices, indptr, False, 0, False, weight, True)[0]
 
 
 class _WeightedSum(torch.autograd.Function):

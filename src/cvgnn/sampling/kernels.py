@@ -28,6 +28,12 @@ def mix(z):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def chain(key, value):  # type: ignore[no-untyped-def]
+    """`cvgnn.rng.chain` of a uint64 and a number that is not negative."""
+    return mix((key ^ mix(np.uint64(value) + _GOLDEN)) + _GOLDEN)
+
+
+@njit(cache=True, nogil=True)
 def uniform_below(bits, bound):  # type: ignore[no-untyped-def]
     """floor(bits · bound / 2^64): uniform on `0..bound-1` up to 2^-33, for `bound < 2^31`."""
     n = np.uint64(bound)
@@ -101,7 +107,7 @@ def transpose(indptr, indices, weight, num_columns):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def sample_block(targets, indptr, indices, edge_weight, left, right, D, scheme, key, control, local):  # type: ignore[no-untyped-def]
+def sample_block(targets, indptr, indices, edge_weight, left, right, D, scheme, key, step, layer, control, local):  # type: ignore[no-untyped-def]
     """Draw `P^` for the rows `targets`, relabel its columns, transpose it and, on request, form `P - P^`.
 
     Args:
@@ -109,7 +115,8 @@ def sample_block(targets, indptr, indices, edge_weight, left, right, D, scheme, 
         indptr, indices, edge_weight: CSR of `A`; `edge_weight` is empty for an unweighted graph.
         left, right: `P`'s separable scales `[N]`.
         D, scheme: fan-out (-1 = all) and scheme number.
-        key: uint64, from (seed, step, layer); the draws of `v` are a pure function of (key, v).
+        key: uint64, from the seed.
+        step, layer: with the key, what the draws of `v` are a pure function of.
         control: whether to form the rows of `P - P^` (over all node ids).
         local: int32 `[N]` scratch, all -1 before and after.
 
@@ -118,6 +125,7 @@ def sample_block(targets, indptr, indices, edge_weight, left, right, D, scheme, 
         sources; its transpose; the rows of `P - P^` over node ids (each as indptr, indices, weight).
     """
     n = targets.size
+    key = chain(chain(key, step), layer)
     weighted = edge_weight.size > 0
     bound, control_bound = n, 0
     for i in range(n):

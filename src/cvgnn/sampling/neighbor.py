@@ -13,7 +13,7 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError, require, require_integer
 from cvgnn.graph import Propagation, Rows
 from cvgnn.limits import MAX_DRAWS, check_fan_out
-from cvgnn.rng import Purpose, derive
+from cvgnn.rng import Purpose, stream
 from cvgnn.sampling import kernels
 from cvgnn.sampling.block import Block
 from cvgnn.sampling.schemes import Scheme, scheme_code
@@ -135,12 +135,11 @@ class NeighborSampler:
         return tuple(reversed(blocks))
 
     def _sample_layer(self, targets: Tensor, step: int, k: int) -> Block:
-        key = np.uint64(derive(self.seed, Purpose.NEIGHBORS, step, k))
-        D = self._drawn[k - 1]
+        key, D = np.uint64(stream(self.seed, Purpose.NEIGHBORS)), self._drawn[k - 1]
         with self._lock:
             try:
                 arrays = kernels.sample_block(
-                    targets.numpy(), *self._structure, D, self._code, key, self.control, self._local
+                    targets.numpy(), *self._structure, D, self._code, key, step, k, self.control, self._local
                 )
             except OverflowError:
                 raise CvgnnError(
