@@ -5,7 +5,9 @@
 Waiting threads sleep (`OMP_WAIT_POLICY=passive`), as cvgnn sets it. The first table times a small operation on one and
 on two threads: what the second adds is the price of waking it. The second table times training steps (Adam, fan-out 2)
 on one and on two threads by batch size and width; from the multiply-adds of layer 0 cvgnn decides between them
-(`cvgnn.experiments.machine.sensible_threads`). Medians; the two take turns.
+(`cvgnn.experiments.machine.sensible_threads`). The third times steps of the paper's recipe for AMSGrad on two threads,
+with batches that another thread draws while a step runs, and without; from the entries of `P` in a batch cvgnn decides
+(`cvgnn.sampling.loader`). Medians; the two take turns.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import common  # isort: skip
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +27,12 @@ from numba import njit
 from cvgnn.config import make_config
 from cvgnn.experiments import machine
 from cvgnn.experiments.machine import batch_rows, thread_count
+from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
 from cvgnn.parallel import over_rows
+from cvgnn.sampling import Batch
+from cvgnn.sampling.loader import WORTH_DRAWING_AHEAD, one_ahead
+from cvgnn.training import Trainer
 
 BATCHES, WIDTHS = (50, 150, 500), (16, 64, 256)
 
@@ -106,13 +113,56 @@ def steps(size: str, rounds: int) -> list[dict[str, Any]]:
     return found
 
 
+def drawing(size: str, batch_size: int, graph: Any, rounds: int) -> dict[str, Any]:
+    config = replace(paper_recipe(common.RECIPE[size], "amsgrad"), batch_size=batch_size)
+    trainer = build_trainer(graph, config)
+    trainer.warm_up()
+    trainer.model.train()
+    count = 200 if size == "cora" else 20
+    times: dict[bool, list[float]] = {True: [], False: []}
+    with thread_count(2):
+        for _ in range(rounds + 1):
+            for ahead, seen in times.items():
+                batches = drawn(trainer, ahead)
+                trainer.step(next(batches))
+                start = time.perf_counter()
+                for _ in range(count):
+                    trainer.step(next(batches))
+                seen.append((time.perf_counter() - start) / count * 1e3)
+                batches.close()
+    entries = trainer.loader.sampler.entries(batch_size)
+    return {
+        "size": size,
+        "batch": batch_size,
+        "entries": entries,
+        "ms, drawn when needed": round(statistics.median(times[False][1:]), 2),
+        "drawn ahead / when needed": round(
+            statistics.median(a / b for a, b in zip(times[True][1:], times[False][1:], strict=True)), 2
+        ),
+        "cvgnn draws ahead": "yes" if entries >= WORTH_DRAWING_AHEAD else "no",
+    }
+
+
+def drawn(trainer: Trainer, ahead: bool) -> Generator[Batch]:
+    """Batches without end, drawn by another thread or not."""
+    epochs = (trainer.loader.epoch_ids(epoch) for epoch in itertools.count(1))
+    numbered = enumerate(itertools.chain.from_iterable(epochs), start=1)
+    batches = (trainer.loader._batch(ids, step) for step, ids in numbered)
+    yield from one_ahead(batches) if ahead else batches
+
+
 def main() -> None:
     arguments = common.parser(__doc__ or "", "threads")
     arguments.add_argument("--rounds", type=int, default=7)
     options = arguments.parse_args()
     rows = [row for size in ("flickr", "arxiv") for row in steps(size, options.rounds)]
     rows.sort(key=lambda row: row["million multiply-adds"])
-    tables = {"Waking a thread": wake_up(options.rounds), "Training steps": rows}
+    ahead = []
+    for size, batches in (("cora", (10, 140)), ("arxiv", (64, 128, 256, 512, 1024)), ("flickr", (1000,))):
+        graph = common.load(size)
+        ahead += [drawing(size, batch_size, graph, options.rounds) for batch_size in batches]
+    ahead.sort(key=lambda row: row["entries"])
+    tables = {"Waking a thread": wake_up(options.rounds), "Training steps": rows, "Drawing ahead": ahead}
     common.report("threads", "A second thread", __doc__ or "", tables, options.out)
 
 

@@ -13,6 +13,7 @@ import torch
 from cvgnn.errors import CvgnnError
 from cvgnn.graph import Propagation, from_edges
 from cvgnn.sampling import BatchLoader, NeighborSampler
+from cvgnn.sampling import loader as loader_module
 from cvgnn.sampling.loader import one_ahead
 from tests.build import graph_from_dense, random_adjacency
 
@@ -161,6 +162,39 @@ def test_a_consumer_may_stop_early_and_leaves_no_thread_behind() -> None:
             break
     gc.collect()
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(("team", "batch_size", "ahead"), [(1, 2000, False), (2, 2000, True), (2, 5, False)])
+def test_who_draws(team: int, batch_size: int, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread, if there is one and the batch is large enough for it to pay."""
+    monkeypatch.setattr(loader_module, "team_size", lambda: team)
+    rng = np.random.default_rng(0)
+    graph = from_edges(
+        rng.integers(0, 2000, (2, 9000)), x=torch.ones(2000, 1), y=np.zeros(2000, int), train_ids=range(2000)
+    )
+    sampler = NeighborSampler(Propagation(graph), num_neighbors=2, num_layers=2)
+    drawing: list[str] = []
+    original = sampler.sample_unchecked
+    monkeypatch.setattr(
+        sampler, "sample_unchecked", lambda *args: drawing.append(threading.current_thread().name) or original(*args)
+    )
+    next(iter(BatchLoader(graph.train_ids, sampler, batch_size=batch_size).epoch(1)))
+    assert drawing[0].startswith("cvgnn-draw") == ahead
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("fan_out", [-1, 2, 50])
+def test_the_expected_number_of_entries(fan_out: int, control: bool) -> None:
+    """Exact where all degrees are average and no node is met twice."""
+    n, degree = 900, 6
+    steps = np.concatenate([np.stack([np.arange(n), (np.arange(n) + j) % n]) for j in (1, 17, 301)], axis=1)
+    graph = from_edges(steps, x=torch.ones(n, 1), y=np.zeros(n, int), train_ids=[0])
+    sampler = NeighborSampler(Propagation(graph), num_neighbors=fan_out, num_layers=3, control=control)
+    read = 0
+    for block in sampler.sample(torch.tensor([5]), step=1):
+        rows, drawn = block.sampled.num_rows, block.sampled.indices.numel()
+        read += rows * (1 + degree) if control else drawn
+    assert sampler.entries(1) == read
 
 
 def test_two_threads_may_draw_from_one_sampler() -> None:

@@ -168,14 +168,16 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(optimizer: str, form: str, v
 
 
 @pytest.mark.parametrize("variant", ["cv, 3 layers, LayerNorm, dropout", "cv, bfloat16, replacement, tau"])
-def test_two_threads(variant: str, tmp_path: Path) -> None:
+def test_two_threads(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them draws a batch ahead, which a stop then throws away."""
+    monkeypatch.setattr(loader, "WORTH_DRAWING_AHEAD", 0)
     with thread_count(2):
         compare(VARIANTS[variant], tmp_path, STOPS)
 
 
 @pytest.mark.parametrize("variant", ["cv, 3 layers, LayerNorm, dropout", "cv, bfloat16, replacement, tau"])
 def test_drawing_ahead_changes_nothing(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "WORTH_DRAWING_AHEAD", 0)
     with thread_count(1):
         monkeypatch.setattr(loader, "team_size", lambda: 2)
         ahead = compare(VARIANTS[variant], tmp_path, STOPS[2:5])

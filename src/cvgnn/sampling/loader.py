@@ -20,6 +20,9 @@ from cvgnn.sampling.neighbor import NeighborSampler
 BatchMode = Literal["shuffle", "replacement"]
 BATCH_MODES: tuple[str, ...] = get_args(BatchMode)
 
+WORTH_DRAWING_AHEAD = 4000
+"""Entries of `P` in a batch from which another thread that draws it gains more than it costs
+(docs/benchmarks/threads.md)."""
 
 T = TypeVar("T")
 
@@ -77,7 +80,7 @@ class BatchLoader:
 
     def epoch(self, epoch: int, *, skip: int = 0) -> Iterator[Batch]:
         """The batches of epoch `epoch`, counted from 1; the next one is drawn while the current one is worked on,
-        unless torch has one thread only. What is drawn does not depend on that.
+        unless torch has one thread only or batches are small. What is drawn does not depend on that.
 
         Args:
             epoch: which one.
@@ -87,7 +90,8 @@ class BatchLoader:
         first_step = (epoch - 1) * self.steps_per_epoch + 1
         numbered = itertools.islice(enumerate(self.epoch_ids(epoch), start=first_step), skip, None)
         drawn = (self._batch(ids, step) for step, ids in numbered)
-        return drawn if team_size() == 1 else one_ahead(drawn)
+        ahead = team_size() > 1 and self.sampler.entries(self.batch_size) >= WORTH_DRAWING_AHEAD
+        return one_ahead(drawn) if ahead else drawn
 
     def epoch_ids(self, epoch: int) -> Iterator[Tensor]:
         """The node ids of each batch of an epoch, int64 `[B]`."""

@@ -111,6 +111,16 @@ class NeighborSampler:
         self.check_ids(ids)
         return self.sample_unchecked(ids, step)
 
+    def entries(self, num_targets: int) -> int:
+        """About how many entries of `P` a batch of so many nodes reads, if their degrees are average."""
+        degree = self.propagation.indices.numel() / self.num_nodes
+        total, n = 0.0, float(num_targets)
+        for D in reversed(self.fan_outs):
+            drawn = degree if D == -1 else min(D, degree)
+            total += n * (1 + max(drawn, degree if self.control else 0.0))
+            n *= 1 + drawn
+        return round(total)
+
     def check_ids(self, ids: Tensor) -> None:
         """Refuse ids that compiled code, which checks nothing, must not see."""
         require(
