@@ -144,7 +144,7 @@ class TwoLayers:
             else:
                 return None
             remainder, table = self._nothing, aggregate
-        if table.shape[1] != d or table.dtype != self._dtype:
+        if table.shape[1] != d or table.dtype != self._dtype or remainder[0].size not in (1, m + 1):
             return None
         H = np.empty((n, d), self._dtype)
         key, threshold, scale = (0, 0, 1.0) if drop is None else (drop.key, drop.threshold, drop.scale)
