@@ -20,7 +20,7 @@ from cvgnn.sampling.neighbor import NeighborSampler
 BatchMode = Literal["shuffle", "replacement"]
 BATCH_MODES: tuple[str, ...] = get_args(BatchMode)
 
-WORTH_DRAWING_AHEAD = 4000
+WORTH_DRAWING_AHEAD = 3000
 """Entries of `P` in a batch from which another thread that draws it gains more than it costs
 (docs/benchmarks/threads.md)."""
 
