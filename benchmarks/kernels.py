@@ -7,6 +7,10 @@ The matrices have the sizes of a step at Flickr, arxiv and Reddit size, with ran
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library for products reads it once
+
 import common  # isort: skip
 import statistics
 import time
@@ -40,6 +44,29 @@ def compare(title: str, ours: Work, other: Work, repetitions: int) -> dict[str, 
     ratios = [a / b for a, b in zip(times["ours"], times["other"], strict=True)]
     ms = {name: round(statistics.median(values), 3) for name, values in times.items()}
     return {"what": title, "ours ms": ms["ours"], "other ms": ms["other"], "ratio": round(statistics.median(ratios), 2)}
+
+
+def layer_0(repetitions: int) -> list[dict[str, Any]]:
+    """The products of layer 0 by torch's library and by NumPy's."""
+    rows = []
+    for size, n, F, d in (("Flickr", 4700, 500, 256), ("arxiv", 2770, 128, 256), ("Reddit", 2920, 602, 128)):
+        A, W, Z, G = torch.randn(n, F), torch.randn(F, d), torch.empty(n, d), torch.empty(F, d)
+        a, w, z, g = A.numpy(), W.numpy(), Z.numpy(), G.numpy()
+        forward = compare(
+            f"{size}: {n}x{F} by {F}x{d}",
+            lambda A=A, W=W, Z=Z: torch.mm(A, W, out=Z),  # type: ignore[misc]
+            lambda a=a, w=w, z=z: np.matmul(a, w, out=z),  # type: ignore[misc]
+            repetitions,
+        )
+        gradient_of_W = compare(
+            f"{size}: gradient, {F}x{n} by {n}x{d}",
+            lambda A=A, Z=Z, G=G: torch.mm(A.t(), Z, out=G),  # type: ignore[misc]
+            lambda a=a, z=z, g=g: np.matmul(a.T, z, out=g),  # type: ignore[misc]
+            repetitions,
+        )
+        for row in (forward, gradient_of_W):
+            rows.append({**row, "ours GFLOP/s": round(2e-6 * n * F * d / row["ours ms"], 1)})
+    return rows
 
 
 def products(repetitions: int) -> list[dict[str, Any]]:
@@ -147,7 +174,9 @@ def main() -> None:
     options = arguments.parse_args()
     torch.set_num_threads(1)
     n = options.repetitions
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"]
     tables = {
+        f"The products of layer 0: torch's library against NumPy's ({blas})": layer_0(n),
         "Products with few columns: ours takes the transposed product up to 15": products(n),
         "The hidden layer: one compiled pass against torch's operations": [
             *activation(n, 4700, 256, 0.2),
