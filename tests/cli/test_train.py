@@ -239,6 +239,14 @@ def test_a_diverged_run_says_where_and_what_to_try(tmp_path: Path, capsys: Captu
     assert not (folder / "result.json").exists()
 
 
+def test_no_words_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """`cvgnn train`, as the help begins."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["train"]) == 0
+    assert "test" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_defaults_train_citeseer_well(tmp_path: Path) -> None:
     assert run("--epochs", "30", "--out", tmp_path / "run") == 0
     assert read(tmp_path / "run")[2]["test_accuracy"] > 0.65

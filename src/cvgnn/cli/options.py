@@ -5,6 +5,7 @@ So every mistake in a value is told by the check that also guards Python callers
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,9 +48,11 @@ def option(words: Sequence[str], name: str) -> str | None:
 
     >>> option(["--epochs", "3", "--resume=runs/a"], "--resume")
     'runs/a'
+    >>> option([], "--resume") is None
+    True
     """
     value = None
-    for word, following in zip(words, [*words[1:], None], strict=True):
+    for word, following in itertools.zip_longest(words, words[1:]):
         if word == name:
             value = following
         elif word.startswith(f"{name}="):
