@@ -36,6 +36,7 @@ CHOICES = {
     "schedule": SCHEDULES,
     "normalization": NORMALIZATIONS,
     "history_dtype": ("float32", "bfloat16"),
+    "feature_dtype": ("float32", "bfloat16"),
     "output": OUTPUTS,
     "bad_step": ("stop", "skip"),
 }

@@ -296,6 +296,7 @@ IMPOSSIBLE = [
     (["--norm", "batch"], "unknown norm 'batch'; known: layer, none"),
     (["--normalization", "x"], "unknown normalization 'x'; known: symmetric, random-walk"),
     (["--history-dtype", "int8"], "unknown history_dtype 'int8'; known: float32, bfloat16"),
+    (["--feature-dtype", "float16"], "unknown feature_dtype 'float16'; known: float32, bfloat16"),
     (["--output", "worst"], "unknown output 'worst'; known: best, last, tau"),
     (["--dataset", "reddit2"], "unknown dataset 'reddit2'; known: citeseer, cora, pubmed"),
     (["--dataset", "cora"], "dataset 'cora' is not bundled and CVGNN_OFFLINE=1 forbids downloading it"),

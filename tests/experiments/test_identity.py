@@ -30,6 +30,7 @@ OTHER: dict[str, Any] = {
     "layers": 3, "hidden": 65, "norm": "layer", "bias": False, "dropout": 0.25, "normalization": "random-walk",
     "history_dtype": "bfloat16", "output": "last", "eval_every": 2, "seed": 1, "clip_norm": 1.0, "bad_step": "skip",
     "input_dropout": 0.5, "feature_norm": "row", "init": "glorot", "label_smoothing": 0.1,
+    "feature_dtype": "bfloat16",
 }  # fmt: skip
 FREE = {"epochs": 7, "patience": 5, "threads": 2}
 """What may change; the threads that are used are given apart."""

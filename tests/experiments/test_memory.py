@@ -83,6 +83,7 @@ SMALL: dict[str, Any] = {"batch_size": 512, "output": "last"}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "cv": ("dense", {**SMALL, "hidden": 256}),
     "cv, bfloat16": ("dense", {**SMALL, "hidden": 256, "history_dtype": "bfloat16"}),
+    "cv, all bfloat16": ("dense", {**SMALL, "hidden": 64, "history_dtype": "bfloat16", "feature_dtype": "bfloat16"}),
     "cv, 3 layers": ("dense", {**SMALL, "hidden": 128, "layers": 3}),
     "sparse": ("sparse", {**SMALL, "hidden": 64}),
 }
@@ -135,6 +136,14 @@ def test_the_parts_and_their_order() -> None:
     assert found.keys() == names
     assert found["P X"] == 1_000_000 * 100 * 4
     assert found["histories"] == 1_000_000 * (64 * 4 + 8)
+
+
+def test_features_in_bfloat16_are_kept_beside_the_graphs() -> None:
+    graph = shaped(1_000_000, 100)
+    held = dataclasses.replace(graph, PX=graph.x, PX_normalization="symmetric", validated=True)
+    for each in (graph, held):
+        assert parts(each, feature_dtype="bfloat16")["P X"] == 1_000_000 * 100 * 2
+    assert parts(held)["P X"] == 0
 
 
 @pytest.mark.parametrize("layers", [2, 3, 5])
@@ -223,9 +232,20 @@ def test_a_run_that_does_not_fit_is_refused(free: Any) -> None:
         (shaped(10_000_000, 8), {"hidden": 256}, ["bfloat16"], ["propagate", "batch_size"]),
         (shaped(10_000_000, 8), {"hidden": 256, "history_dtype": "bfloat16"}, ["hidden than 256"], ["bfloat16"]),
         (shaped(10_000_000, 8), {"hidden": 256, "estimator": "ns"}, ["hidden than 256"], ["bfloat16"]),
-        (shaped(10_000_000, 800), {"hidden": 8}, ["'cvgnn convert --propagate' keeps P X on disk"], ["batch_size"]),
+        (
+            shaped(10_000_000, 800),
+            {"hidden": 8},
+            ["'cvgnn convert --propagate' keeps P X on disk", "feature_dtype=bfloat16 halves P X"],
+            ["batch_size"],
+        ),
+        (
+            shaped(10_000_000, 800),
+            {"hidden": 8, "feature_dtype": "bfloat16"},
+            ["'cvgnn convert --propagate' and feature_dtype=float32 keep P X on disk"],
+            ["halves P X"],
+        ),
     ],
-    ids=["histories", "half of them", "none", "P X"],
+    ids=["histories", "half of them", "none", "P X", "half of it"],
 )
 def test_the_advice_fits(
     graph: Graph, options: dict[str, Any], there: list[str], not_there: list[str], free: Any

@@ -368,6 +368,7 @@ METHODS: list[dict[str, Any]] = [
     {"batches": "replacement", "output": "tau"},
     {"layers": 3, "num_neighbors": (2, 1), "history_dtype": "bfloat16"},
     {"layers": 1},
+    {"feature_dtype": "bfloat16", "input_dropout": 0.2},
     {"form": "paper", "optimizer": "adagrad", "norm": "none", "bias": False},
 ]
 
@@ -430,6 +431,7 @@ def test_a_run_is_the_start_of_a_longer_one() -> None:
         {"dropout": 0.0},
         {"normalization": "random-walk"},
         {"history_dtype": "bfloat16"},
+        {"feature_dtype": "bfloat16"},
         {"output": "tau"},
         {"seed": 1},
     ],

@@ -59,6 +59,30 @@ def test_features_are_taken_in_the_dtype_of_P() -> None:
     assert source.span(0, N).matmul(torch.eye(F)).dtype == torch.float32
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_features_in_bfloat16(held: bool) -> None:
+    """Rows as they are kept, spans in the model's dtype; the same from a `P X` that the graph holds."""
+    g = graph(sparse=False)
+    P = Propagation(g)
+    PX = P.product(g.x)  # type: ignore[arg-type]
+    if held:
+        g = replace(g, PX=PX, PX_normalization="symmetric")
+    source = propagate_features(g, P, storage=torch.bfloat16)
+    ids = torch.tensor([4, 0, 19, 4])
+    assert torch.equal(source.rows(ids), PX[ids].bfloat16())  # type: ignore[arg-type]
+    assert torch.equal(source.span(2, 7), PX[2:7].bfloat16().double())  # type: ignore[arg-type]
+    assert source.dtype == torch.float64
+    with pytest.raises(CvgnnError, match="storage must be one of"):
+        propagate_features(g, P, storage=torch.float16)
+
+
+def test_sparse_features_stay_as_they_are() -> None:
+    g = graph(sparse=True)
+    rounded, plain = (propagate_features(g, Propagation(g), storage=s) for s in (torch.bfloat16, None))
+    eye = torch.eye(F, dtype=torch.float64)
+    assert torch.equal(rounded.span(0, N).matmul(eye), plain.span(0, N).matmul(eye))
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("feature_norm", "order"), [("row", 1), ("l2", 2)])
 def test_row_normalised_features(sparse: bool, feature_norm: FeatureNorm, order: int) -> None:

@@ -41,6 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "exact, float64": {"estimator": "exact", "kind": "float64"},
     "cv, 3 layers, float64, bfloat16, weighted": {"layers": 3, "kind": "float64 weighted", "history_dtype": "bfloat16"},
     "1 layer": {"layers": 1},
+    "features and histories in bfloat16": {"feature_dtype": "bfloat16", "history_dtype": "bfloat16", "dropout": 0.5},
     "sparse features, no bias, clipped": {"kind": "sparse", "bias": False, "clip_norm": 0.1},
 }
 # Before the first step, within epochs, after the last step of one but before its evaluation, and between epochs.

@@ -51,6 +51,7 @@ def as_in_theory(config: TrainConfig) -> TrainConfig:
         bad_step="stop",
         label_smoothing=0.0,
         history_dtype="float32",
+        feature_dtype="float32",
         output="last",
     )
 

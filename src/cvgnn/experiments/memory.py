@@ -28,15 +28,16 @@ def estimate(graph: Graph, config: TrainConfig) -> dict[str, int]:
     widths = [config.hidden] * (config.layers - 1)
     stored = 2 if config.history_dtype == "bfloat16" else size
     rows = batch_rows(graph, config)
+    features = 2 if config.feature_dtype == "bfloat16" else size
     dense = not isinstance(graph.x, SparseFeatures)
     matrices = (0, 1, 3)[min(len(widths), 2)]  # H; from the third layer on also H W and P (H W)
     summed = min(n * max(C, config.hidden if len(widths) > 1 else 0), _SCRATCH)
     parts = {
-        "P X": 0 if _has_PX(graph, config) else n * F * size if dense else _sparse_product_bytes(graph),
+        "P X": _PX_bytes(graph, config, size),
         "P": n * 4 * size + (graph.num_edges * size if graph.edge_weight is not None else 0),
         "histories": sum(n * (d * stored + 8) for d in widths) if config.estimator == "cv" else 0,
         "evaluation": size * (n * (max(widths, default=0) * matrices + 2 * C) + 2 * summed),
-        "a batch": int(rows * size * ((F if dense else 0) + 5 * config.hidden)),
+        "a batch": int(rows * (features * F * dense + size * 5 * config.hidden)),
         "weights and optimizer": 5 * size * (F * config.hidden + config.hidden**2 * max(0, config.layers - 2)),
     }
     # Sums over rows of a matrix work in pieces, and `P X` is computed before there is anything else.
@@ -70,7 +71,12 @@ def _advice(graph: Graph, config: TrainConfig, needed: dict[str, int]) -> str:
     if needed["histories"] and config.history_dtype != "bfloat16":
         ways.append("history_dtype=bfloat16 halves the histories")
     if first == "P X" and needed["P X"]:
-        ways.append("'cvgnn convert --propagate' keeps P X on disk")
+        if isinstance(graph.x, SparseFeatures):
+            ways.append("'cvgnn convert --propagate' keeps P X on disk")
+        elif config.feature_dtype == "bfloat16":
+            ways.append("'cvgnn convert --propagate' and feature_dtype=float32 keep P X on disk")
+        else:
+            ways += ["feature_dtype=bfloat16 halves P X", "'cvgnn convert --propagate' keeps P X on disk"]
     if first == "a batch":
         ways.append("a smaller batch_size or num_neighbors makes batches smaller")
     ways.append(f"a smaller hidden than {config.hidden} lowers the rest")
@@ -79,6 +85,16 @@ def _advice(graph: Graph, config: TrainConfig, needed: dict[str, int]) -> str:
 
 def _has_PX(graph: Graph, config: TrainConfig) -> bool:
     return graph.PX is not None and graph.PX_normalization == config.normalization and config.feature_norm == "none"
+
+
+def _PX_bytes(graph: Graph, config: TrainConfig, size: int) -> int:
+    """What is kept of it beside the graph."""
+    if isinstance(graph.x, SparseFeatures):
+        return 0 if _has_PX(graph, config) else _sparse_product_bytes(graph)
+    entries = graph.num_nodes * graph.num_features
+    if config.feature_dtype == "bfloat16":
+        return entries * 2
+    return 0 if _has_PX(graph, config) else entries * size
 
 
 def _sparse_product_bytes(graph: Graph) -> int:

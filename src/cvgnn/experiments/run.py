@@ -180,7 +180,7 @@ def build_trainer(
         initialize: whether to compute the histories at `W_1`; not for a trainer that is to be restored.
     """
     propagation = Propagation(graph, normalization=config.normalization)
-    features = propagate_features(graph, propagation, feature_norm=config.feature_norm)
+    features = build_features(graph, propagation, config)
     model = build_model(graph, config, dtype=propagation.dtype)
     sampler = NeighborSampler(
         propagation,
@@ -205,6 +205,12 @@ def build_trainer(
         schedule=make_schedule(config.schedule, epochs=config.epochs),
         label_smoothing=config.label_smoothing,
     )
+
+
+def build_features(graph: Graph, propagation: Propagation, config: TrainConfig) -> FeatureSource:
+    """Rows of `P X`."""
+    storage = torch.bfloat16 if config.feature_dtype == "bfloat16" else None
+    return propagate_features(graph, propagation, feature_norm=config.feature_norm, storage=storage)
 
 
 def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype, num_classes: int | None = None) -> GCN:

@@ -15,12 +15,11 @@ from torch import Tensor
 
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError, require
-from cvgnn.experiments.run import Run, build_model
+from cvgnn.experiments.run import Run, build_features, build_model
 from cvgnn.experiments.settings import read_object, read_settings
 from cvgnn.experiments.source import load_source
 from cvgnn.graph import Graph, Propagation
 from cvgnn.graph.names import shown
-from cvgnn.sampling import propagate_features
 from cvgnn.sealed import short
 
 _SMALL = 2**20
@@ -68,7 +67,7 @@ class SavedRun:
             graph=graph,
             config=self.config,
             model=model,
-            features=propagate_features(graph, propagation, feature_norm=self.config.feature_norm),
+            features=build_features(graph, propagation, self.config),
             propagation=propagation,
             records=[],
             result=self.result,

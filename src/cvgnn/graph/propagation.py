@@ -64,17 +64,18 @@ class Propagation:
         """`N`."""
         return self.indptr.numel() - 1
 
-    def product(self, H: Tensor, *, row_scale: Tensor | None = None) -> Tensor:
+    def product(self, H: Tensor, *, row_scale: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """`P diag(row_scale) H` for all nodes; `P H` if there is no scale.
 
         Args:
             H: `[N, d]`, in node order.
             row_scale: `[N]`.
+            dtype: of the result, to which sums are rounded; that of `P` if not given.
 
         Returns:
             `[N, d]`.
         """
-        out = torch.empty(H.shape, dtype=self.dtype)
+        out = torch.empty(H.shape, dtype=dtype or self.dtype)
         self.product_into(out, H, row_scale=row_scale)
         return out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from cvgnn.model import kernels
 from cvgnn.model.dropout import Dropout
@@ -27,6 +28,8 @@ def dropped(A: LayerInput, drop: Dropout | None) -> LayerInput:
         kernels.kept_entries(ids, indptr, indices, values, key, threshold, scale, *kept)
         end = kept[0][-1]
         return SparseInput((kept[0], kept[1][:end], kept[2][:end]), range(ids.size), num_columns=A.num_columns)
+    if A.dtype == torch.bfloat16:
+        return dropped(A.float(), drop).to(A.dtype)  # type: ignore[union-attr]
     rows = A.numpy()
     over_rows(
         lambda first, last: kernels.drop_rows(rows, key, threshold, scale, first, last),

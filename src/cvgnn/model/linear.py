@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cvgnn.model.rounded import rounded_product
 from cvgnn.parallel import wide
 from cvgnn.sampling import LayerInput
 
@@ -23,7 +24,7 @@ def linear(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
     """`A W [+ b]`, differentiable in all.
 
     Args:
-        A: `[n, d_in]`, a tensor or sparse rows.
+        A: `[n, d_in]`, a tensor or sparse rows; a bfloat16 tensor is a constant, see `cvgnn.model.rounded`.
         W: `[d_in, d_out]`.
         bias: `[d_out]`, or None.
 
@@ -35,11 +36,14 @@ def linear(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def product(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
     """`A W [+ b]`."""
-    if isinstance(A, Tensor):
-        with wide(A.shape[0] * W.numel()):
-            Z = torch.mm(W.t().contiguous(), A.t()).t() if W.shape[1] <= _NARROW else torch.mm(A, W)
-    else:
+    if not isinstance(A, Tensor):
         Z = A.product(W)
+    else:
+        with wide(A.shape[0] * W.numel()):
+            if A.dtype == torch.bfloat16:
+                Z = rounded_product(A, W)
+            else:
+                Z = torch.mm(W.t().contiguous(), A.t()).t() if W.shape[1] <= _NARROW else torch.mm(A, W)
     return Z if bias is None else Z.add_(bias)
 
 
@@ -48,6 +52,8 @@ def weight_gradient(A: LayerInput, dZ: Tensor) -> Tensor:
     if not isinstance(A, Tensor):
         return A.transposed_product(dZ)
     with wide(A.numel() * dZ.shape[1]):
+        if A.dtype == torch.bfloat16:
+            return rounded_product(A.t(), dZ)
         return torch.mm(dZ.t(), A).t().contiguous() if dZ.shape[1] <= _NARROW else torch.mm(A.t(), dZ)
 
 

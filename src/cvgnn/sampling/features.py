@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
-from cvgnn.errors import unknown_name
+from cvgnn.errors import require, unknown_name
 from cvgnn.graph import Graph, Propagation, SparseFeatures
 from cvgnn.parallel import COST_OF_MOVING, wide
 from cvgnn.sampling.sparse_product import SparseInput
@@ -39,7 +39,13 @@ class FeatureSource(ABC):
         """`(P X)[first:last]`, `[last - first, F]`."""
 
 
-def propagate_features(graph: Graph, propagation: Propagation, *, feature_norm: FeatureNorm = "none") -> FeatureSource:
+def propagate_features(
+    graph: Graph,
+    propagation: Propagation,
+    *,
+    feature_norm: FeatureNorm = "none",
+    storage: torch.dtype | None = None,
+) -> FeatureSource:
     """`P X` of a graph, dense or sparse as its features are; taken from the graph if it holds it already.
 
     Args:
@@ -47,7 +53,10 @@ def propagate_features(graph: Graph, propagation: Propagation, *, feature_norm: 
         propagation: `P`.
         feature_norm: `"row"` divides each row of `X` by the sum of its absolute values first, `"l2"` by its Euclidean
             norm; a row of zeros stays.
+        storage: what a dense `P X` is kept in: `propagation`'s dtype if not given, or bfloat16; see `DenseSource`.
     """
+    allowed = (propagation.dtype, torch.bfloat16)
+    require(storage is None or storage in allowed, f"storage must be one of {allowed}, not {storage}")
     if feature_norm not in FEATURE_NORMS:
         raise unknown_name("feature_norm", feature_norm, FEATURE_NORMS)
     x, row_scale = graph.x, None
@@ -55,10 +64,13 @@ def propagate_features(graph: Graph, propagation: Propagation, *, feature_norm: 
     if feature_norm != "none":
         row_scale = _one_over_row_norms(x, _ORDER[feature_norm])
     elif graph.PX is not None and same == (propagation.normalization, propagation.dtype):
-        return SparseSource(graph.PX) if isinstance(graph.PX, SparseFeatures) else DenseSource(graph.PX)
+        if isinstance(graph.PX, SparseFeatures):
+            return SparseSource(graph.PX)
+        return DenseSource(graph.PX.to(storage or propagation.dtype), propagation.dtype)
     if isinstance(x, SparseFeatures):
         return SparseSource(propagation.product_sparse(x.to(propagation.dtype), row_scale=row_scale))
-    return DenseSource(propagation.product(x.to(propagation.dtype), row_scale=row_scale))
+    PX = propagation.product(x.to(propagation.dtype), row_scale=row_scale, dtype=storage)
+    return DenseSource(PX, propagation.dtype)
 
 
 def _one_over_row_norms(x: Tensor | SparseFeatures, order: int) -> Tensor:
@@ -73,12 +85,18 @@ def _one_over_row_norms(x: Tensor | SparseFeatures, order: int) -> Tensor:
 
 @final
 class DenseSource(FeatureSource):
-    """A dense `P X`, `[N, F]`."""
+    """A dense `P X`, `[N, F]`.
 
-    def __init__(self, PX: Tensor) -> None:
+    Args:
+        PX: `P X`, of the model's dtype or in bfloat16, which has 8 significant bits. `rows` are of this dtype, and a
+            product with bfloat16 rows rounds the other factor and the result too (`cvgnn.model.rounded`).
+        dtype: the model's, that of `PX` if not given. A `span`, which exact inference reads, has it.
+    """
+
+    def __init__(self, PX: Tensor, dtype: torch.dtype | None = None) -> None:
         self.PX = PX
         self.num_nodes, self.num_features = PX.shape
-        self.dtype = PX.dtype
+        self.dtype = dtype or PX.dtype
 
     def rows(self, ids: Tensor) -> Tensor:
         """See `FeatureSource.rows`."""
@@ -87,7 +105,7 @@ class DenseSource(FeatureSource):
 
     def span(self, first: int, last: int) -> Tensor:
         """See `FeatureSource.span`."""
-        return self.PX[first:last]
+        return self.PX[first:last].to(self.dtype)
 
 
 @final
