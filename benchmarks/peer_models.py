@@ -66,8 +66,8 @@ def copy(source: list[Tensor], target: list[Tensor]) -> None:
 
 
 class Ours(Contestant):
-    def __init__(self, data: Graph, graph: Graph, config: TrainConfig, *, estimator: Any) -> None:
-        self.trainer = build_trainer(data, dataclasses.replace(config, estimator=estimator))
+    def __init__(self, data: Graph, graph: Graph, config: TrainConfig, **options: Any) -> None:
+        self.trainer = build_trainer(data, dataclasses.replace(config, **options))
         self.trainer.model.train()
         self.steps_per_epoch = self.trainer.loader.steps_per_epoch
         self.batches = endless(lambda: self.trainer.loader.epoch(next(self.epochs)))
@@ -289,6 +289,8 @@ def _kinds() -> dict[str, Kind]:
         name: Kind(f"cvgnn {name}", (), with_features, functools.partial(Ours, estimator=name))
         for name in ("cv", "ns", "exact")
     }
+    rounded = functools.partial(Ours, feature_dtype="bfloat16", history_dtype="bfloat16")
+    kinds["cv-bfloat16"] = Kind("cvgnn cv, bfloat16 features and histories", (), with_features, rounded)
     kinds["pyg-full"] = Kind("PyG full batch", ("torch_geometric",), pyg_matrix, PygFull)
     for fan_out in ([10, 10], [25, 10], [2, 2], [5, 5]):
         label = f"PyG NeighborLoader {fan_out[0]},{fan_out[1]} ({sampler})"
@@ -300,7 +302,7 @@ def _kinds() -> dict[str, Kind]:
 
 
 KINDS = _kinds()
-OURS = ("cv", "ns", "exact")
+OURS = ("cv", "cv-bfloat16", "ns", "exact")
 
 
 @functools.cache

@@ -3,10 +3,11 @@
     python benchmarks/peers.py [--graphs pubmed arxiv] [--parts iteration accuracy memory] [--contestants cv pyg-10-10]
                                [--threads 2] [--seeds 3] [--budget 60] [--rounds 7] [--passive] [--out DIR]
 
-Contestants: `cv`, `ns` and `exact` of this library (fan-out of the paper's recipe; layer 0 is always exact); PyG's
-full-batch GCN; PyG's `NeighborLoader` + `GCNConv`; DGL's `NeighborSampler` + `GraphConv`. What is not installed is said
-and left out. torch-sparse, without which `NeighborLoader` does not run (or pyg-lib, which pip did not find), compiles
-in some ten minutes:
+Contestants: `cv`, `ns` and `exact` of this library (fan-out of the paper's recipe; layer 0 is always exact), and `cv`
+with features and histories in bfloat16 (all others compute in float32; PubMed's features are sparse to this library and
+stay in float32); PyG's full-batch GCN; PyG's `NeighborLoader` + `GCNConv`; DGL's `NeighborSampler` + `GraphConv`. What
+is not installed is said and left out. torch-sparse, without which `NeighborLoader` does not run (or pyg-lib, which pip
+did not find), compiles in some ten minutes:
 
     pip install --no-build-isolation torch-scatter torch-sparse
 

@@ -1,11 +1,13 @@
 """Milliseconds of a training iteration, where they go, and the roofline that no implementation can beat.
 
-    python benchmarks/step.py [--sizes flickr arxiv] [--threads 1 2] [--rounds 12] [--out DIR]
+    python benchmarks/step.py [--sizes flickr arxiv] [--threads 1 2] [--numbers float32 bfloat16] [--rounds 12]
+                              [--out DIR]
 
 An iteration is Algorithm 1 with the paper's settings for AMSGrad (Appendix B): draw the batch and its neighbors,
 forward, loss, backward, optimizer step, history writes. The roofline is timed in the same run with the same threads (or
 with one, where a product is faster so): the forward and the weight-gradient product of layer 0 on this step's rows, and
-the sum of this step's history rows.
+the sum of this step's history rows. `bfloat16` stores features and histories in bfloat16 and multiplies the features so
+(`feature_dtype`, `history_dtype`), and so does its roofline; Cora's features are sparse and not concerned.
 Blocks of undisturbed iterations, of instrumented iterations and of roofline parts alternate; each figure is a median
 over the blocks, a ratio the median of the blocks' ratios. The parts are timed without overlap (no prefetching), so
 their sum may exceed the iteration. On a small batch one compiled call chains them; then its Python source is run
@@ -20,6 +22,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +31,6 @@ import torch
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
-from cvgnn.graph import weighted_sum
 from cvgnn.model import gradient, hidden, kernels, small
 from cvgnn.sampling import Batch
 from cvgnn.training import Trainer
@@ -132,18 +134,19 @@ def roofline(trainer: Trainer, batch: Batch, threads: int) -> dict[str, float]:
     W = trainer.model.layer(0).weight.detach()
     remainder = batch.block(1).remainder
     assert remainder is not None
-    history = trainer.estimator.history(1).values  # type: ignore[attr-defined]
+    history = trainer.estimator.history(1)  # type: ignore[attr-defined]
     if isinstance(A, torch.Tensor):
+        W = W.to(A.dtype)
         Z, G = A @ W, torch.empty_like(W)
         work = {
-            "history gather": lambda: weighted_sum(remainder, history),
+            "history gather": lambda: history.weighted_sum(remainder),
             "forward product": lambda: torch.mm(A, W, out=Z),
             "gradient product": lambda: torch.mm(A.t(), Z, out=G),
         }
     else:  # sparse features: the product is a sum of rows of W
         dZ = A.product(W)
         work = {
-            "history gather": lambda: weighted_sum(remainder, history),
+            "history gather": lambda: history.weighted_sum(remainder),
             "forward product": lambda: A.product(W),
             "gradient product": lambda: A.transposed_product(dZ),
         }
@@ -155,7 +158,7 @@ def roofline(trainer: Trainer, batch: Batch, threads: int) -> dict[str, float]:
     return parts
 
 
-def measure(size: str, threads: int, rounds: int, trainer: Trainer) -> dict[str, Any]:
+def measure(size: str, numbers: str, threads: int, rounds: int, trainer: Trainer) -> dict[str, Any]:
     trainer.warm_up()
     trainer.model.train()
     batches = forever(trainer)
@@ -183,6 +186,7 @@ def measure(size: str, threads: int, rounds: int, trainer: Trainer) -> dict[str,
     ratios = [a / b for a, b in zip(totals, bounds, strict=True)]
     return {
         "size": size,
+        "numbers": numbers,
         "threads": threads,
         "rows": round(statistics.median(inputs)),
         "ms": round(total, 3),
@@ -198,22 +202,27 @@ def main() -> None:
     arguments = common.parser(__doc__ or "", "step")
     arguments.add_argument("--sizes", nargs="+", default=list(common.SIZES), choices=common.SIZES)
     arguments.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    arguments.add_argument("--numbers", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
     arguments.add_argument("--rounds", type=int, default=12)
     options = arguments.parse_args()
     rows = []
     for size in options.sizes:
         graph = common.load(size)
-        config = paper_recipe(common.RECIPE[size], "amsgrad")
-        with thread_count(max(options.threads)):
-            trainer = build_trainer(graph, config)
-        for threads in options.threads:
-            with thread_count(threads):
-                rows.append(measure(size, threads, options.rounds, trainer))
-            print(f"{size}, {threads} thread(s): {rows[-1]['ms']} ms, {rows[-1]['ratio']} x roofline", flush=True)
-        del trainer, graph
-    whole = ["size", "threads", "rows", "ms", "spread", "roofline ms", "ratio"]
-    split = ["size", "threads", *PARTS]
-    limit = ["size", "threads", "forward product", "gradient product", "history gather"]
+        for numbers in options.numbers if size != "cora" else ["float32"]:
+            stored = dict.fromkeys(("feature_dtype", "history_dtype"), numbers)
+            config = replace(paper_recipe(common.RECIPE[size], "amsgrad"), **stored)  # type: ignore[arg-type]
+            with thread_count(max(options.threads)):
+                trainer = build_trainer(graph, config)
+            for threads in options.threads:
+                with thread_count(threads):
+                    rows.append(measure(size, numbers, threads, options.rounds, trainer))
+                said = f"{rows[-1]['ms']} ms, {rows[-1]['ratio']} x roofline"
+                print(f"{size}, {numbers}, {threads} thread(s): {said}", flush=True)
+            del trainer
+        del graph
+    whole = ["size", "numbers", "threads", "rows", "ms", "spread", "roofline ms", "ratio"]
+    split = ["size", "numbers", "threads", *PARTS]
+    limit = ["size", "numbers", "threads", "forward product", "gradient product", "history gather"]
     tables = {
         "Iterations": [{k: row[k] for k in whole} for row in rows],
         "Where the milliseconds go": [{k: row[k] for k in split} for row in rows],
