@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cvgnn.parallel import WORTH_SHARING, mostly_one_thread, over_rows, team_size, wide
+from cvgnn.parallel import MUCH, WORTH_SHARING, mostly_one_thread, over_parts, over_rows, parts, team_size, wide
 
 
 @pytest.fixture(autouse=True)
@@ -61,4 +61,60 @@ def test_torch_has_one_thread_but_for_wide_work() -> None:
 def test_torch_gets_its_threads_back_after_an_error() -> None:
     with pytest.raises(KeyError), mostly_one_thread(), wide(WORTH_SHARING):
         raise KeyError
+    assert (torch.get_num_threads(), team_size()) == (3, 3)
+
+
+@pytest.mark.parametrize("multiple", [1, 4, 256])
+@pytest.mark.parametrize("work", [1, WORTH_SHARING, MUCH])
+@pytest.mark.parametrize("num_rows", [0, 1, 2, 3, 7, 255, 257, 1000])
+def test_every_row_is_in_one_part(num_rows: int, work: int, multiple: int) -> None:
+    ranges = parts(num_rows, work, multiple=multiple)
+    assert [row for first, last in ranges for row in range(first, last)] == list(range(num_rows))
+    assert all(first % multiple == 0 for first, _ in ranges)
+    assert 1 <= len(ranges) <= (1 if num_rows * work < WORTH_SHARING else 3 if num_rows * work < MUCH else 6)
+    if num_rows == 1000 and multiple < 256:
+        assert len(ranges) == {1: 1, WORTH_SHARING: 6, MUCH: 6}[work]
+    seen = []
+    over_parts(lambda i, first, last: seen.append((i, (first, last))), ranges)
+    assert sorted(seen) == list(enumerate(ranges))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_part_has_one_thread_and_no_gradients(inside: bool) -> None:
+    """Also for what it calls, in every thread, whether torch was on one thread before or on three."""
+    W = torch.ones(2, 2, requires_grad=True)
+    together = threading.Barrier(3)
+    seen = []
+
+    def part(i: int, first: int, last: int) -> None:
+        together.wait(timeout=60)
+        ranges: list[tuple[int, int]] = []
+        over_rows(lambda a, b: ranges.append((a, b)), 1000, width=WORTH_SHARING)
+        with wide(WORTH_SHARING):
+            inner = (torch.get_num_threads(), team_size(), ranges)
+        seen.append((threading.get_ident(), inner, torch.is_grad_enabled(), (W @ W).requires_grad))
+
+    def run() -> None:
+        with torch.no_grad():
+            over_parts(part, [(0, 1), (1, 2), (2, 3)])
+
+    if inside:
+        with mostly_one_thread():
+            run()
+            assert (torch.get_num_threads(), team_size()) == (1, 3)
+    else:
+        run()
+    assert len({ident for ident, *_ in seen}) == 3
+    assert all(what == ((1, 1, [(0, 1000)]), False, False) for _, *rest in seen for what in [tuple(rest)])
+    assert (torch.get_num_threads(), team_size(), torch.is_grad_enabled()) == (3, 3, True)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 5])
+def test_an_error_in_a_part_is_raised(bad: int) -> None:
+    def part(i: int, first: int, last: int) -> None:
+        if i == bad:
+            raise ValueError(f"part {i}")
+
+    with pytest.raises(ValueError, match=f"part {bad}"):
+        over_parts(part, [(i, i + 1) for i in range(6)])
     assert (torch.get_num_threads(), team_size()) == (3, 3)

@@ -1,19 +1,21 @@
-"""Threads: torch's for wide operations only, and the same number of Python threads for compiled kernels.
+"""Threads: a training step's rows are shared between Python threads, each of which runs torch on one.
 
-Waking a sleeping thread takes tens of microseconds, as long as a small operation runs (docs/benchmarks/threads.md). A
-training step is a few wide operations and many small ones, so `mostly_one_thread` runs torch on one thread and `wide`
-hands the others to the operations that are worth it. (Threads that spin instead of sleeping would be woken at once,
-and slow down everything else on the machine: docs/design.md.)
+Waking a sleeping thread takes tens of microseconds, as long as a small operation runs (docs/benchmarks/threads.md). So
+a thread is woken for a chain of operations on its rows, not for each of them: `over_parts`. `mostly_one_thread` keeps
+torch's own threads asleep meanwhile, and `wide` hands them to operations outside of such a chain that are worth it.
+(Threads that spin instead of sleeping would be woken at once, and slow down everything else on the machine:
+docs/design.md.)
 
-Kernels release the GIL, so plain Python threads run them side by side. numba's own threading layers are not used: the
-one that comes with it aborts the process when two Python threads call it at once.
+Kernels and torch's operations release the GIL, so plain Python threads run them side by side. numba's own threading
+layers are not used: the one that comes with it aborts the process when two Python threads call it at once.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -24,6 +26,9 @@ WORTH_SHARING = 20_000_000
 
 COST_OF_MOVING = 32
 """An element that comes from memory takes as long as so many multiply-adds of a product."""
+
+MUCH = 40 * WORTH_SHARING
+"""Multiply-adds from which two parts for each thread cost nothing that counts."""
 
 _AS_IT_IS = nullcontext()
 _team = threading.local()
@@ -92,9 +97,7 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
     if threads == 1:
         kernel(0, num_rows)
         return
-    pool = _pools.get(threads)
-    if pool is None:
-        pool = _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="cvgnn")
+    pool = _pool(threads)
     share = -(-num_rows // (threads * multiple)) * multiple
     waiting = [pool.submit(kernel, first, min(first + share, num_rows)) for first in range(share, num_rows, share)]
     try:
@@ -102,3 +105,76 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
     finally:
         for other in waiting:
             other.result()
+
+
+def parts(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
+    """Ranges `first..last-1` that together are `0..num_rows`, for `over_parts`.
+
+    One for each thread, or one in all where sharing does not pay; two for each where there is much to do, because some
+    rows take longer than others, and some threads are disturbed.
+
+    Args:
+        num_rows: how many rows there are.
+        work: multiply-adds for a row.
+        multiple: ranges begin at multiples of this.
+
+    >>> parts(1000, 10)
+    [(0, 1000)]
+    """
+    total = num_rows * work
+    count = 1 if total < WORTH_SHARING or team_size() == 1 else team_size() * (1 if total < MUCH else 2)
+    share = max(1, -(-num_rows // (count * multiple))) * multiple
+    return [(first, min(first + share, num_rows)) for first in range(0, max(num_rows, 1), share)]
+
+
+def over_parts(task: Callable[[int, int, int], object], ranges: Sequence[tuple[int, int]]) -> None:
+    """Call `task(i, first, last)` for each of `ranges`, the `i`-th, at the same time where there are threads.
+
+    Args:
+        task: torch's operations, which run on one thread inside of it and without gradients, and kernels; ranges must
+            not depend on each other.
+        ranges: see `parts`.
+    """
+    threads = min(team_size(), len(ranges))
+    if threads == 1:
+        for i, (first, last) in enumerate(ranges):
+            task(i, first, last)
+        return
+    number = itertools.count()
+
+    def work() -> None:
+        while (i := next(number)) < len(ranges):
+            task(i, *ranges[i])
+
+    with mostly_one_thread(), _alone():
+        waiting = [_pool(threads).submit(work) for _ in range(threads - 1)]
+        try:
+            work()
+        finally:
+            for other in waiting:
+                other.result()
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """One thread less than `threads`: the caller works too."""
+    pool = _pools.get(threads)
+    if pool is None:
+        pool = _pools[threads] = ThreadPoolExecutor(threads - 1, "cvgnn", initializer=_one_of_many)
+    return pool
+
+
+def _one_of_many() -> None:
+    """What torch keeps for each thread."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No thread but this one for what is called meanwhile."""
+    size = getattr(_team, "size", None)
+    _team.size = 1
+    try:
+        yield
+    finally:
+        _team.size = size

@@ -12,10 +12,12 @@ import torch
 from scipy.sparse import csr_array
 from torch.nn.functional import cross_entropy
 
+from cvgnn import parallel
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
+from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Graph, Propagation, SparseFeatures
-from cvgnn.model import GCN, ByHand, check_labels, exact_hidden, loss_and_gradient, small
+from cvgnn.model import GCN, ByHand, check_labels, exact_hidden, kernels, loss_and_gradient, small
 from cvgnn.sampling import BatchLoader, NeighborSampler, propagate_features
 from tests.build import graph_from_dense, random_adjacency
 
@@ -27,9 +29,11 @@ def setting(
     sparse: bool = False,
     mode: str = "shuffle",
     storage: torch.dtype | None = None,
+    nodes: int = 40,
+    batch_size: int = 7,
     **model_options: object,
 ) -> tuple[Graph, GCN, Estimator, BatchLoader]:
-    graph = graph_from_dense(random_adjacency(40, mean_degree=5, weighted=True, seed=0), features=5)
+    graph = graph_from_dense(random_adjacency(nodes, mean_degree=5, weighted=True, seed=0), features=5)
     if sparse:
         x = csr_array(np.where(graph.x > 0.5, graph.x, 0.0))  # type: ignore[operator]
         features = SparseFeatures(*(torch.from_numpy(part) for part in (x.indptr, x.indices, x.data)), 5)
@@ -39,7 +43,7 @@ def setting(
     options = {"norm": "layer", "dropout": 0.3, **model_options}
     model = GCN(in_channels=5, hidden_channels=4, out_channels=3, num_layers=K, dtype=torch.float64, **options)  # type: ignore[arg-type]
     sampler = NeighborSampler(propagation, num_neighbors=2, num_layers=K, control=estimator == "cv")
-    loader = BatchLoader(graph.train_ids, sampler, batch_size=7, mode=mode)  # type: ignore[arg-type]
+    loader = BatchLoader(graph.train_ids, sampler, batch_size=batch_size, mode=mode)  # type: ignore[arg-type]
     if estimator == "ns":
         return graph, model, SampledSum(source), loader
     cv = ControlVariate(source, model.hidden_widths, storage=storage)
@@ -97,6 +101,50 @@ def test_loss_gradient_and_staged_writes_are_autograds(options: dict) -> None:
         for k, (_, H) in getattr(estimator, "_staged", {}).items():
             torch.testing.assert_close(staged[k], H, rtol=0, atol=1e-14)
         assert set(staged) == set(getattr(estimator, "_staged", {}))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"K": 3, "input_dropout": 0.5},
+        {"mode": "replacement", "smoothing": 0.3},
+        {"sparse": True, "K": 3, "input_dropout": 0.5},
+        {"estimator": "ns", "norm": "none"},
+        {"storage": torch.bfloat16},
+    ],
+    ids=str,
+)
+def test_rows_that_threads_share(options: dict, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every layer in parts, on a graph with more rows than a part has at least."""
+    monkeypatch.setattr(parallel, "WORTH_SHARING", 1)
+    monkeypatch.setattr(small, "LARGEST", 0)
+    smoothing = options.get("smoothing", 0.0)
+    graph, model, estimator, loader = setting(
+        **{k: v for k, v in options.items() if k != "smoothing"}, nodes=1500, batch_size=400
+    )
+    with thread_count(threads):
+        batch = next(iter(loader.epoch(1)))
+        assert batch.inputs.numel() > 2 * kernels.PART
+        value = loss_and_gradient(model, batch, estimator, graph.y, smoothing=smoothing).value
+    mine = [p.grad for p in model.parameters()]
+    expected = cross_entropy(batch.select(model(batch, estimator)), graph.y[batch.ids], label_smoothing=smoothing)
+    assert abs(value - float(expected.detach())) < 1e-12
+    for a, b in zip(mine, torch.autograd.grad(expected, list(model.parameters())), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("position", [3, 150, 399])
+def test_the_first_bad_label_of_all_parts(position: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "WORTH_SHARING", 1)
+    monkeypatch.setattr(small, "LARGEST", 0)
+    graph, model, estimator, loader = setting(nodes=1500, batch_size=400)
+    batch = next(iter(loader.epoch(1)))
+    labels = graph.y.clone()
+    labels[batch.ids[position:]] = 7
+    with thread_count(3), pytest.raises(CvgnnError, match=f"node {int(batch.ids[position])} has no label"):
+        loss_and_gradient(model, batch, estimator, labels)
 
 
 def hooked(model: GCN) -> None:

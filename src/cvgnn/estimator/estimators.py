@@ -33,13 +33,24 @@ class Estimator(ABC):
     def __init__(self, features: FeatureSource) -> None:
         self.features = features
 
-    def input(self, batch: Batch) -> LayerInput:
-        """`(P X)[r^(1)]`: layer 0 is exact for every estimator, because `Hbar^(0) = X`."""
-        return self.features.rows(batch.inputs)
+    def input(self, batch: Batch, first: int = 0, last: int | None = None) -> LayerInput:
+        """`(P X)[r^(1)]`: layer 0 is exact for every estimator, because `Hbar^(0) = X`.
+
+        Args:
+            batch: the step's ids.
+            first, last: which rows of it, `first..last-1`; all if not given.
+        """
+        return self.features.rows(batch.inputs[first:last])
 
     @abstractmethod
-    def correction(self, k: int, batch: Batch) -> Tensor | None:
-        """What the estimate of `(P H^(k))[r^(k+1)]` adds to `P^ H^(k)`: a new constant `[|r^(k+1)|, d_k]`, or None."""
+    def correction(self, k: int, batch: Batch, first: int = 0, last: int | None = None) -> Tensor | None:
+        """What the estimate of `(P H^(k))[r^(k+1)]` adds to `P^ H^(k)`: a new constant `[|r^(k+1)|, d_k]`, or None.
+
+        Args:
+            k: layer, `1 <= k < K`.
+            batch: the step's blocks.
+            first, last: which rows of it, `first..last-1`; all if not given. Several threads may ask at the same time.
+        """
 
     def history_term(self, k: int, batch: Batch) -> tuple[Rows, Array] | None:
         """A matrix and a table, both of the model's dtype, whose product is `correction`, for compiled code that forms
@@ -94,7 +105,7 @@ class Estimator(ABC):
 class SampledSum(Estimator):
     """`P^ H^(k)`, without memory: neighbor sampling (`ns`), or `exact` where the blocks hold all neighbors."""
 
-    def correction(self, k: int, batch: Batch) -> None:
+    def correction(self, k: int, batch: Batch, first: int = 0, last: int | None = None) -> None:
         """Nothing is added."""
 
     def keep(self, k: int, batch: Batch, H: Tensor) -> None:
@@ -159,9 +170,10 @@ class ControlVariate(Estimator):
             first = torch.zeros(1, dtype=torch.int64)
             history.push(first, history.pull(first), step=0)  # changes nothing, but compiles before a step is timed
 
-    def correction(self, k: int, batch: Batch) -> Tensor:
+    def correction(self, k: int, batch: Batch, first: int = 0, last: int | None = None) -> Tensor:
         """`(P - P^) Hbar^(k)`."""
-        return self.history(k).weighted_sum(self._remainder(k, batch))
+        remainder = self._remainder(k, batch)
+        return self.history(k).weighted_sum(remainder.between(first, remainder.num_rows if last is None else last))
 
     def history_term(self, k: int, batch: Batch) -> tuple[Rows, Array] | None:
         """`P - P^` and `Hbar^(k)`, unless it is kept in bfloat16."""

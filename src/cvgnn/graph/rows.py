@@ -76,6 +76,14 @@ class Rows:
         """How many rows there are."""
         return (self.tensors[0].numel() if self._arrays is None else self._arrays[0].size) - 1
 
+    def between(self, first: int, last: int) -> Rows:
+        """Rows `first..last-1`."""
+        if (first, last) == (0, self.num_rows):
+            return self
+        indptr, indices, weight = self.tensors
+        a, b = int(indptr[first]), int(indptr[last])
+        return Rows(indptr[first : last + 1] - a, indices[a:b], None if weight is None else weight[a:b])
+
     def dense(self, num_columns: int, dtype: torch.dtype = torch.float64) -> Tensor:
         """The matrix written out, for tests and tiny graphs; entries at one place add up."""
         out = torch.zeros(self.num_rows, num_columns, dtype=dtype)

@@ -15,12 +15,14 @@ from torch.nn.modules import module as torch_modules
 
 from cvgnn.errors import require
 from cvgnn.estimator import Estimator
-from cvgnn.model import hidden, kernels, small
-from cvgnn.model.dropped import dropped
+from cvgnn.model import small
+from cvgnn.model.dropout import Dropout
+from cvgnn.model.dropped import dropped_dense, dropped_sparse
 from cvgnn.model.gcn import GCN
-from cvgnn.model.linear import input_gradient, product, weight_gradient
+from cvgnn.model.passes import HiddenLayer, Rows, last_layer
 from cvgnn.model.small import Layers, Loss, TwoLayers
-from cvgnn.sampling import Batch, LayerInput
+from cvgnn.parallel import COST_OF_MOVING, parts
+from cvgnn.sampling import Batch, SparseInput
 
 
 @final
@@ -62,32 +64,41 @@ class ByHand:
     @torch.no_grad()
     def loss_and_gradient(self, batch: Batch, estimator: Estimator, labels: Tensor, smoothing: float = 0.0) -> Loss:
         """See `loss_and_gradient`; the next call may overwrite the gradients in place."""
-        model = self.model
+        model, drops = self.model, [self.model.dropout_at(batch.step, k) for k in range(len(self.layers))]
         model.check_batch(batch)
-        A = dropped(estimator.input(batch), model.dropout_at(batch.step, 0))
-        if self._small is not None:
-            drop = model.dropout_at(batch.step, 1)
-            loss = self._small.loss_and_gradient(A, drop, estimator, batch, labels, smoothing)
+        *hiddens, (W, last) = self.layers
+        rows = self._features(batch, estimator, drops[0])
+        if self._small is not None and isinstance(rows, SparseInput):
+            loss = self._small.loss_and_gradient(rows, drops[1], estimator, batch, labels, smoothing)
             if loss is not None:
                 return loss
-        *hiddens, (W, last) = self.layers
-        passes = []
+        done: list[HiddenLayer] = []
         for k, (weight, sigma) in enumerate(hiddens, start=1):
-            drop, correction = model.dropout_at(batch.step, k), estimator.correction(k, batch)
-            out, H, done = hidden.forward(product(A, weight), sigma, drop, batch.block(k), correction)
-            estimator.keep(k, batch, H)
-            passes.append((A, done))
-            A = out
-        value, dA = _top(A, W, last.bias, batch, labels, smoothing, wanted=bool(hiddens))
-        for (weight, sigma), (A, done) in zip(reversed(hiddens), reversed(passes), strict=True):
-            dZ, gradients = hidden.backward(dA, done)
-            weight.grad = weight_gradient(A, dZ)
-            for parameter, gradient in zip(sigma, gradients, strict=True):
-                if parameter is not None:
-                    parameter.grad = gradient
-            if weight is not hiddens[0][0]:
-                dA = input_gradient(dZ, weight)
+            done.append(HiddenLayer(rows, weight, sigma, drops[k], batch.block(k)))
+            estimator.keep(k, batch, done[-1].H)
+            rows = _aggregate(done[-1], k, batch, estimator)
+        value, dA = _top(rows, W, last.bias, batch, labels, smoothing, wanted=bool(hiddens))
+        while done:
+            dA = done.pop().backward(dA, wanted=bool(done))
         return Loss(value)
+
+    def _features(self, batch: Batch, estimator: Estimator, drop: Dropout | None) -> Rows | SparseInput:
+        """The input of layer 0 after dropout: sparse rows, or a function that makes dense ones."""
+        if estimator.features.sparse:
+            A = estimator.input(batch)
+            assert isinstance(A, SparseInput)
+            return dropped_sparse(A, drop)
+
+        def rows(first: int, last: int) -> Tensor:
+            A = estimator.input(batch, first, last)
+            assert isinstance(A, Tensor)
+            return dropped_dense(A, drop, first)
+
+        return rows
+
+
+def _aggregate(layer: HiddenLayer, k: int, batch: Batch, estimator: Estimator) -> Rows:
+    return lambda first, last: layer.aggregate(estimator.correction(k, batch, first, last), first, last)
 
 
 def layers_of(model: GCN) -> Layers:
@@ -145,32 +156,15 @@ def check_labels(labels: Tensor, num_nodes: int) -> None:
 
 
 def _top(
-    A: LayerInput, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor, smoothing: float, *, wanted: bool
-) -> tuple[float, Tensor]:
+    A: Rows | SparseInput, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor, smoothing: float,
+    *, wanted: bool,
+) -> tuple[float, Tensor]:  # fmt: skip
     """The loss; the last layer's gradients are set, and that of its input `A` is returned, empty if not `wanted`."""
-    if isinstance(A, Tensor) and wanted and A.shape[0] * W.numel() <= small.LARGEST:
-        return small.last_layer(A, W, bias, batch, labels, smoothing)
-    return wide_last_layer(A, W, bias, batch, labels, smoothing, wanted=wanted)
-
-
-def wide_last_layer(
-    A: LayerInput, W: Tensor, bias: Tensor | None, batch: Batch, labels: Tensor, smoothing: float, *, wanted: bool
-) -> tuple[float, Tensor]:
-    """`small.last_layer` by torch's operations; the gradient of `A` is empty if not `wanted`."""
-    value, dZ = _loss_of_logits(product(A, W, bias), batch, labels, smoothing)
-    W.grad = weight_gradient(A, dZ)
-    if bias is not None:
-        bias.grad = dZ.sum(dim=0)
-    return value, input_gradient(dZ, W) if wanted else dZ[:0]
-
-
-def _loss_of_logits(Z: Tensor, batch: Batch, labels: Tensor, smoothing: float) -> tuple[float, Tensor]:
-    """The loss and its gradient with respect to the logits of the batch's distinct nodes."""
-    log_p = torch.log_softmax(Z.contiguous(), dim=1)
-    dZ = torch.zeros_like(log_p)
-    ids, place, placed = small.places(batch)
-    mean, bad = kernels.cross_entropy(
-        log_p.numpy(), log_p.exp().numpy(), labels.numpy(), ids, place, placed, smoothing, dZ.numpy()
-    )
-    small.refuse_label(bad, ids, labels, Z.shape[1])
-    return mean, dZ
+    m = batch.blocks[-1].sampled.num_rows if batch.blocks else batch.inputs.numel()
+    if wanted and not isinstance(A, SparseInput) and m * W.numel() <= small.LARGEST:
+        return small.last_layer(A(0, m), W, bias, batch, labels, smoothing)
+    remainder = batch.blocks[-1].remainder if batch.blocks else None
+    entries = 0 if remainder is None else remainder.indices.numel() // max(1, m)
+    work = 3 * W.numel() + COST_OF_MOVING * (entries + 1) * W.shape[0]
+    ranges = [(0, m)] if isinstance(A, SparseInput) else parts(m, work)
+    return last_layer(A, W, bias, batch, labels, smoothing, ranges, wanted=wanted)

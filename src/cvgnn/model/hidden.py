@@ -6,7 +6,7 @@ each of them. Here a row is read once forward and once backward. CPU tensors onl
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -70,85 +70,124 @@ def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
     return Z
 
 
-class Pass(NamedTuple):
-    """What `backward` needs to know of a pass forward."""
+@final
+class Pass:
+    """A hidden layer on a receptive field of `n` nodes, forward: `H` of `Z`, and the sum for the next layer.
 
-    transposed: tuple[Array, Array, Array]
-    sent: Array
-    Z: Array
-    bias: Array
-    gain: Array
-    mean: Array
-    inverse: Array
-    scale: float
+    Each method computes a range of rows, so that threads can share them.
+
+    Args:
+        Z: `A W`, `[n, d]`, contiguous; the rows of a range must be there when it is activated.
+        sigma: `b` and LayerNorm's parameters.
+        drop: what to drop, or None.
+        block: holds `P^`, `[m, n]`, and its transpose.
+    """
+
+    def __init__(self, Z: Tensor, sigma: Sigma, drop: Dropout | None, block: Block) -> None:
+        n = Z.shape[0]
+        weight = block.sampled.weight
+        if block.transposed.num_rows != n or weight is None or weight.dtype != Z.dtype:
+            raise CvgnnError(
+                f"the layer computed {n} rows of {Z.dtype}, but its block has {block.transposed.num_rows} sources and "
+                f"weights of {None if weight is None else weight.dtype}: sampler, features and model must fit together"
+            )
+        self.H = torch.empty_like(Z)
+        self._block = block
+        self._drop = (np.uint64(0), 0, 1.0) if drop is None else (np.uint64(drop.key), drop.threshold, drop.scale)
+        self._Z, self._h = Z.numpy(), self.H.numpy()
+        self._sent = self._h if drop is None else np.empty_like(self._h)
+        self._bias, self._gain, self._shift = _parameters(self._Z, sigma)
+        self._mean, self._inverse = np.empty((2, 0 if sigma.gain is None else n), self._Z.dtype)
+
+    def activate(self, first: int, last: int) -> None:
+        """`H` and what is propagated of it, for rows `first..last-1` of `Z`."""
+        kernels.forward(
+            self._Z, self._bias, self._gain, self._shift, EPS, *self._drop,
+            self._h, self._sent, self._mean, self._inverse, first, last,
+        )  # fmt: skip
+
+    def aggregate(self, correction: Tensor | None, first: int, last: int) -> Tensor:
+        """`P^ dropout(H) + correction` for rows `first..last-1` of `P^`, all of `H` being there.
+
+        Args:
+            correction: of these rows, `[last - first, d]`, which becomes the result; or None.
+        """
+        out = self._room(correction, last - first)
+        self._add(out, first, last)
+        return out
+
+    def aggregate_all(self, correction: Tensor | None) -> Tensor:
+        """The same for all rows, shared by the threads."""
+        m = self._block.sampled.num_rows
+        out = self._room(correction, m)
+        entries = self._block.sampled.arrays[1].size
+        over_rows(lambda a, b: self._add(out[a:b], a, b), m, width=out.shape[1] * -(-entries // max(m, 1)))
+        return out
+
+    def _room(self, correction: Tensor | None, num_rows: int) -> Tensor:
+        shape, dtype = (num_rows, self.H.shape[1]), self.H.dtype
+        if correction is None:
+            return torch.zeros(shape, dtype=dtype)
+        if correction.shape != shape or correction.dtype != dtype:
+            raise CvgnnError(
+                f"the estimator's correction is {correction.dtype} of shape {list(correction.shape)}, the layer needs "
+                f"{dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
+            )
+        return correction.contiguous()
+
+    def _add(self, out: Tensor, first: int, last: int) -> None:
+        indptr, indices, weight = self._block.sampled.arrays
+        kernels.aggregate(indptr[first : last + 1], indices, weight, self._sent, out.numpy(), 0, last - first)
+
+
+@final
+class Back:
+    """The same layer backwards, a range of rows at a time.
+
+    Args:
+        done: the pass forward.
+        d_out: `[m, d]`, the gradient of the aggregate.
+    """
+
+    def __init__(self, done: Pass, d_out: Tensor) -> None:
+        self._done = done
+        self._d_out = d_out.contiguous().numpy()
+        n, d = done.H.shape
+        self.dZ = torch.empty_like(done.H)
+        self._dz = self.dZ.numpy()
+        self._sums = np.zeros((max(1, -(-n // kernels.PART)), 3, d), self._dz.dtype)
+
+    def rows(self, first: int, last: int) -> Tensor:
+        """The gradient of rows `first..last-1` of `Z`; `first` is a multiple of `kernels.PART`."""
+        done = self._done
+        kernels.backward(
+            self._d_out, *done._block.transposed.arrays, done._sent, done._Z, done._bias, done._gain, done._mean,
+            done._inverse, done._drop[2], self._dz, self._sums, first, last,
+        )  # fmt: skip
+        return self.dZ[first:last]
+
+    def parameters(self) -> Sigma:
+        """The gradients of bias, gain and shift, `[d]` each, after all rows."""
+        sums = self._sums
+        return Sigma(*map(torch.from_numpy, sums.sum(axis=0) if len(sums) > 1 else sums[0]))
 
 
 def forward(
     Z: Tensor, sigma: Sigma, drop: Dropout | None, block: Block, correction: Tensor | None
 ) -> tuple[Tensor, Tensor, Pass]:
     """The aggregate, `H`, and what `backward` needs; see `activate_and_aggregate`."""
-    _check(Z, block, correction)
-    rows = Z.detach().contiguous().numpy()
-    n, d = rows.shape
-    b, g, s = _parameters(rows, sigma)
-    mean, inverse = np.empty((2, 0 if sigma.gain is None else n), rows.dtype)
-    H = torch.empty(n, d, dtype=Z.dtype)
-    h = H.numpy()
-    sent = h if drop is None else np.empty((n, d), rows.dtype)
-    key = np.uint64(0 if drop is None else drop.key)
-    threshold, scale = (0, 1.0) if drop is None else (drop.threshold, drop.scale)
-    over_rows(
-        lambda first, last: kernels.forward(
-            rows, b, g, s, EPS, key, threshold, scale, h, sent, mean, inverse, first, last
-        ),
-        n,
-        width=d,
-    )
-    indptr, indices, weight = block.sampled.arrays
-    m = indptr.size - 1
-    result = torch.zeros(m, d, dtype=Z.dtype) if correction is None else correction.contiguous()
-    out = result.numpy()
-    over_rows(
-        lambda first, last: kernels.aggregate(indptr, indices, weight, sent, out, first, last),
-        m,
-        width=d * -(-indices.size // max(m, 1)),
-    )
-    return result, H, Pass(block.transposed.arrays, sent, rows, b, g, mean, inverse, scale)
-
-
-def _check(Z: Tensor, block: Block, correction: Tensor | None) -> None:
-    """Refuse what compiled code, which checks nothing, must not see."""
     n, d = Z.shape
-    weight = block.sampled.weight
-    if block.transposed.num_rows != n or weight is None or weight.dtype != Z.dtype:
-        raise CvgnnError(
-            f"the layer computed {n} rows of {Z.dtype}, but its block has {block.transposed.num_rows} sources and "
-            f"weights of {None if weight is None else weight.dtype}: sampler, features and model must fit together"
-        )
-    m = block.sampled.num_rows
-    if correction is not None and (correction.shape != (m, d) or correction.dtype != Z.dtype):
-        raise CvgnnError(
-            f"the estimator's correction is {correction.dtype} of shape {list(correction.shape)}, the layer needs "
-            f"{Z.dtype} of {[m, d]}: give the estimator the model's hidden widths and dtype"
-        )
+    done = Pass(Z.detach().contiguous(), sigma, drop, block)
+    over_rows(done.activate, n, width=d)
+    return done.aggregate_all(correction), done.H, done
 
 
 def backward(d_out: Tensor, done: Pass) -> tuple[Tensor, Sigma]:
     """The gradient of `Z`, `[n, d]`, and those of bias, gain and shift, `[d]` each, given the aggregate's."""
-    (indptr, indices, weight), sent, rows, b, g, mean, inverse, scale = done
-    n, d = rows.shape
-    dZ = torch.empty(n, d, dtype=d_out.dtype)
-    sums = np.zeros((max(1, -(-n // kernels.PART)), 3, d), rows.dtype)
-    da, dz = d_out.contiguous().numpy(), dZ.numpy()
-    over_rows(
-        lambda first, last: kernels.backward(
-            da, indptr, indices, weight, sent, rows, b, g, mean, inverse, scale, dz, sums, first, last
-        ),
-        n,
-        width=d,
-        multiple=kernels.PART,
-    )
-    return dZ, Sigma(*map(torch.from_numpy, sums.sum(axis=0) if len(sums) > 1 else sums[0]))
+    back = Back(done, d_out)
+    n, d = done.H.shape
+    over_rows(back.rows, n, width=d, multiple=kernels.PART)
+    return back.dZ, back.parameters()
 
 
 class _Hidden(torch.autograd.Function):

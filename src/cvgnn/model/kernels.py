@@ -97,10 +97,13 @@ def forward(Z, bias, gain, shift, eps, key, threshold, scale, H, sent, mean, inv
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def drop_rows(A, key, threshold, scale, first, last):  # type: ignore[no-untyped-def]
-    """Dropout on the rows `first..last-1` of a dense `A`, in place; arguments as in `forward`."""
+def drop_rows(A, start, key, threshold, scale, first, last):  # type: ignore[no-untyped-def]
+    """Dropout on the rows `first..last-1` of a dense `A`, in place; arguments as in `forward`.
+
+    `A` begins with row `start` of the matrix that is dropped out.
+    """
     for i in range(first, last):
-        _drop(A[i], A[i], mix(key + np.uint64(i + 1) * _GOLDEN), np.uint32(threshold), A.dtype.type(scale))
+        _drop(A[i], A[i], mix(key + np.uint64(start + i + 1) * _GOLDEN), np.uint32(threshold), A.dtype.type(scale))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -185,10 +188,11 @@ def backward(d_out, indptr, indices, weight, sent, Z, bias, gain, mean, inverse,
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def cross_entropy(log_p, p, labels, ids, place, placed, smoothing, dZ):  # type: ignore[no-untyped-def]
+def cross_entropy(log_p, p, labels, ids, place, placed, smoothing, dZ, start):  # type: ignore[no-untyped-def]
     """The mean over the batch of -sum_c q[c] log softmax(z)[c], and its gradient by the logits `z` added to `dZ`.
 
-    `q` is 1 at the label, less `smoothing`, which is spread over all classes.
+    `q` is 1 at the label, less `smoothing`, which is spread over all classes. Of the batch's distinct nodes, those are
+    looked at whose logits are given: the `n` from the `start`-th on.
 
     Args:
         log_p, p: `[n, C]`, log softmax of the logits and softmax.
@@ -197,16 +201,20 @@ def cross_entropy(log_p, p, labels, ids, place, placed, smoothing, dZ):  # type:
         place: `[B]`, the row of each if `placed`; else row `i` is the `i`-th's.
         smoothing: in `[0, 1)`.
         dZ: `[n, C]`, zero.
+        start: which row of all is the first here.
 
     Returns:
-        The mean, summed in float64; the position in `ids` of the first node whose label is no class, or -1.
+        The sum over these nodes, in float64, by the number of all `ids`; the position in `ids` of the first node whose
+        label is no class, or -1.
     """
     total = 0.0
-    C = p.shape[1]
+    n, C = p.shape
     share, sure = p.dtype.type(1.0 / ids.size), p.dtype.type((1.0 - smoothing) / ids.size)
     spread = p.dtype.type(smoothing / (C * ids.size))
-    for i in range(ids.size):
-        row = place[i] if placed else i
+    for i in range(0 if placed else start, ids.size if placed else start + n):
+        row = (place[i] if placed else i) - start
+        if row < 0 or row >= n:
+            continue
         if ids[i] < 0 or ids[i] >= labels.size:
             return np.nan, i
         label = labels[ids[i]]

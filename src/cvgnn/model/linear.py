@@ -47,6 +47,15 @@ def product(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
     return Z if bias is None else Z.add_(bias)
 
 
+def product_into(Z: Tensor, A: LayerInput, W: Tensor) -> None:
+    """`Z = A W`."""
+    if isinstance(A, Tensor) and A.dtype == Z.dtype and W.shape[1] > _NARROW:
+        with wide(A.shape[0] * W.numel()):
+            torch.mm(A, W, out=Z)
+    else:
+        Z.copy_(product(A, W))
+
+
 def weight_gradient(A: LayerInput, dZ: Tensor) -> Tensor:
     """`A^T dZ`, the gradient of `W`."""
     if not isinstance(A, Tensor):
@@ -59,8 +68,15 @@ def weight_gradient(A: LayerInput, dZ: Tensor) -> Tensor:
 
 def input_gradient(dZ: Tensor, W: Tensor) -> Tensor:
     """`dZ W^T`, the gradient of `A`."""
+    dA = torch.empty(dZ.shape[0], W.shape[0], dtype=dZ.dtype)
+    input_gradient_into(dA, dZ, W)
+    return dA
+
+
+def input_gradient_into(dA: Tensor, dZ: Tensor, W: Tensor) -> None:
+    """`dA = dZ W^T`."""
     with wide(dZ.shape[0] * W.numel()):
-        return torch.mm(dZ, W.t())
+        torch.mm(dZ, W.t(), out=dA)
 
 
 class _Linear(torch.autograd.Function):

@@ -29,6 +29,7 @@ class FeatureSource(ABC):
     num_features: int
     num_nodes: int
     dtype: torch.dtype
+    sparse = False  # whether `rows` and `span` give a `SparseInput`
 
     @abstractmethod
     def rows(self, ids: Tensor) -> LayerInput:
@@ -111,6 +112,8 @@ class DenseSource(FeatureSource):
 @final
 class SparseSource(FeatureSource):
     """A sparse `P X`; its product with `W` is a weighted sum of rows of `W`, so nothing dense of width `F` exists."""
+
+    sparse = True
 
     def __init__(self, PX: SparseFeatures) -> None:
         self.PX = PX
