@@ -3,7 +3,8 @@
     python benchmarks/epoch.py [--sizes flickr reddit] [--threads 1 2] [--epochs 3] [--out DIR]
     python benchmarks/epoch.py --only reddit 2 bfloat16          one job, in this process, as JSON
 
-Settings are the paper's for AMSGrad (Appendix B). Each job (a size, a number of threads, a storage of the histories)
+Settings are the paper's for AMSGrad (Appendix B). Numbers: `float32`; `histories`, which are in bfloat16 then;
+`bfloat16`, in which dense features are too (`feature_dtype`). Each job (a size, a number of threads, a kind of numbers)
 runs in a fresh process, so its peak is its own: import torch, read the resident memory, then import cvgnn, load the
 graph, set up (`P X`, initial histories), train one epoch unmeasured and then some measured, evaluate exactly on all
 nodes. Seconds are medians. Memory is resident memory less what it was after `import torch`, data included. The Flickr,
@@ -25,7 +26,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-DTYPES = ("float32", "bfloat16")
+NUMBERS = {
+    "float32": {},
+    "histories": {"history_dtype": "bfloat16"},
+    "bfloat16": {"history_dtype": "bfloat16", "feature_dtype": "bfloat16"},
+}
+MEASURED = {"cora": ("float32",), "flickr": ("float32", "bfloat16"), "arxiv": ("float32", "bfloat16")}
 GIB = 2**30
 MOST_REPETITIONS = 200
 
@@ -59,13 +65,13 @@ def repeat(function: Callable[[], object], times: int, at_least: float) -> list[
     return taken
 
 
-def config_of(size: str, history: str) -> Any:
+def config_of(size: str, numbers: str) -> Any:
     from cvgnn.experiments.recipes import paper_recipe
 
-    return replace(paper_recipe(common.RECIPE[size], "amsgrad"), history_dtype=history)  # type: ignore[arg-type]
+    return replace(paper_recipe(common.RECIPE[size], "amsgrad"), **NUMBERS[numbers])  # type: ignore[arg-type]
 
 
-def job(size: str, threads: int, history: str, epochs: int, at_least: float) -> dict[str, Any]:
+def job(size: str, threads: int, numbers: str, epochs: int, at_least: float) -> dict[str, Any]:
     """Load, set up, train and evaluate in this process; it must not have imported torch before."""
     assert "torch" not in sys.modules, "the memory of `import torch` can be told in a fresh process only"
     import torch  # noqa: F401
@@ -75,7 +81,7 @@ def job(size: str, threads: int, history: str, epochs: int, at_least: float) -> 
     from cvgnn.experiments.run import build_trainer
 
     marks["import cvgnn"] = memory()
-    config = config_of(size, history)
+    config = config_of(size, numbers)
     with thread_count(threads):
         start = time.perf_counter()
         graph = common.load(size)
@@ -87,8 +93,8 @@ def job(size: str, threads: int, history: str, epochs: int, at_least: float) -> 
         trainer.warm_up()
         trainer.train_epoch(1)
         marks["epoch 1"] = memory()
-        numbers = iter(range(2, 2 + max(epochs, MOST_REPETITIONS)))
-        trained = repeat(lambda: trainer.train_epoch(next(numbers)), epochs, at_least)
+        following = iter(range(2, 2 + max(epochs, MOST_REPETITIONS)))
+        trained = repeat(lambda: trainer.train_epoch(next(following)), epochs, at_least)
         marks["last epoch"] = memory()
         assert trainer.evaluator is not None
         evaluator, model = trainer.evaluator, trainer.model
@@ -97,7 +103,7 @@ def job(size: str, threads: int, history: str, epochs: int, at_least: float) -> 
     return {
         "size": size,
         "threads": threads,
-        "history": history,
+        "numbers": numbers,
         "graph": repr(graph),
         "steps": trainer.loader.steps_per_epoch,
         "load seconds": loaded - start,
@@ -114,7 +120,7 @@ def timing_row(done: dict[str, Any]) -> dict[str, Any]:
     return {
         "size": done["size"],
         "threads": done["threads"],
-        "history": done["history"],
+        "numbers": done["numbers"],
         "steps": done["steps"],
         "epoch s": rounded(middle),
         "spread": f"{min(epoch):.4g}..{max(epoch):.4g}",
@@ -133,7 +139,7 @@ def memory_row(done: dict[str, Any]) -> dict[str, Any]:
     return {
         "size": done["size"],
         "threads": done["threads"],
-        "history": done["history"],
+        "numbers": done["numbers"],
         **{stage: gib(beyond_torch(done, stage, "resident")) for stage in stages},
         "peak": gib(beyond_torch(done, "evaluation", "peak")),
         "peak reached in": next(stage for stage in stages if marks[stage]["peak"] >= 0.99 * final),
@@ -154,7 +160,7 @@ def growth_row(done: dict[str, Any]) -> dict[str, Any]:
     return {
         "size": done["size"],
         "threads": done["threads"],
-        "history": done["history"],
+        "numbers": done["numbers"],
         "epochs": f"2..{1 + epochs}",
         "MiB more": mib("resident"),
         "of it anonymous": mib("anonymous"),
@@ -176,15 +182,15 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def prepare(sizes: Sequence[str], dtypes: Sequence[str]) -> None:
+def prepare(sizes: Sequence[str]) -> None:
     """Generate presets that are missing and compile every kernel into numba's cache, on small graphs."""
     from cvgnn.datasets.synthetic import generate, small_spec
     from cvgnn.experiments.run import build_trainer
 
     for size in sizes:
         graph = common.load(size)
-        for history in dtypes:
-            config = config_of(size, history)
+        for numbers in NUMBERS:
+            config = config_of(size, numbers)
             trainer = build_trainer(graph if size == "cora" else generate(small_spec(2000)), config)
             trainer.train_epoch(1)
 
@@ -204,10 +210,7 @@ def parse() -> Any:
     arguments.add_argument("--sizes", nargs="+", default=list(common.SIZES), choices=common.SIZES)
     arguments.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="of torch; a job for each")
     arguments.add_argument(
-        "--history-dtypes",
-        nargs="+",
-        choices=DTYPES,
-        help="how histories are stored, a job for each; if not given, float32, and for reddit bfloat16 as well",
+        "--numbers", nargs="+", choices=NUMBERS, help="a job for each; if not given, all that change the size's speed"
     )
     arguments.add_argument("--epochs", type=int, default=3, help="measured epochs, at least")
     arguments.add_argument(
@@ -217,7 +220,7 @@ def parse() -> Any:
         help=f"repeat epochs, and evaluations, at least so long (at most {MOST_REPETITIONS} times): for small graphs",
     )
     arguments.add_argument(
-        "--only", nargs=3, metavar=("SIZE", "THREADS", "DTYPE"), help="one job in this process, as JSON on stdout"
+        "--only", nargs=3, metavar=("SIZE", "THREADS", "NUMBERS"), help="one job in this process, as JSON on stdout"
     )
     arguments.add_argument(
         "--prepare", action="store_true", help="make the presets of --sizes, compile the kernels, measure nothing"
@@ -226,30 +229,30 @@ def parse() -> Any:
     if options.epochs < 1:
         arguments.error("--epochs must be at least 1")
     if options.only:
-        size, threads, history = options.only
-        if size not in common.SIZES or not threads.isdigit() or int(threads) < 1 or history not in DTYPES:
-            arguments.error(f"--only takes one of {common.SIZES}, a number of threads and one of {DTYPES}")
+        size, threads, numbers = options.only
+        if size not in common.SIZES or not threads.isdigit() or int(threads) < 1 or numbers not in NUMBERS:
+            arguments.error(f"--only takes one of {common.SIZES}, a number of threads and one of {list(NUMBERS)}")
     return options
 
 
 def main() -> None:
     options = parse()
     if options.only:
-        size, threads, history = options.only
-        print(json.dumps(job(size, int(threads), history, options.epochs, options.seconds)))
+        size, threads, numbers = options.only
+        print(json.dumps(job(size, int(threads), numbers, options.epochs, options.seconds)))
         return
     if options.prepare:
-        prepare(options.sizes, options.history_dtypes or DTYPES)
+        prepare(options.sizes)
         return
     tell("presets and kernels ...")
-    in_fresh_process("--prepare", "--sizes", *options.sizes, "--history-dtypes", *(options.history_dtypes or DTYPES))
+    in_fresh_process("--prepare", "--sizes", *options.sizes)
     jobs = []
     for size in options.sizes:
-        for history in options.history_dtypes or (DTYPES if size == "reddit" else DTYPES[:1]):
+        for numbers in options.numbers or MEASURED.get(size, tuple(NUMBERS)):
             for threads in options.threads:
-                tell(f"{size}, {threads} thread(s), {history} ...")
+                tell(f"{size}, {threads} thread(s), {numbers} ...")
                 settings = ("--epochs", str(options.epochs), "--seconds", str(options.seconds))
-                jobs.append(json.loads(in_fresh_process("--only", size, str(threads), history, *settings)))
+                jobs.append(json.loads(in_fresh_process("--only", size, str(threads), numbers, *settings)))
                 row = timing_row(jobs[-1])
                 tell(f"  epoch {row['epoch s']} s, evaluation {row['evaluation s']} s, peak {row['peak GiB']} GiB")
     tables = {

@@ -23,13 +23,15 @@ from torch.nn.functional import layer_norm
 
 from cvgnn.estimator import History, bfloat16
 from cvgnn.graph import Rows, weighted_sum
-from cvgnn.model import gradient, hidden, small
+from cvgnn.model import hidden, passes, small
 from cvgnn.model.dropout import Dropout
 from cvgnn.model.linear import product, weight_gradient
+from cvgnn.model.rounded import is_native
 from cvgnn.moving import write_rows
 from cvgnn.sampling import Batch, Block
 
 Work = Callable[[], object]
+LAYER_0 = (("Flickr", 4700, 500, 256), ("arxiv", 2770, 128, 256), ("Reddit", 2920, 602, 128))
 
 
 def compare(title: str, ours: Work, other: Work, repetitions: int) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def compare(title: str, ours: Work, other: Work, repetitions: int) -> dict[str, 
 def layer_0(repetitions: int) -> list[dict[str, Any]]:
     """The products of layer 0 by torch's library and by NumPy's."""
     rows = []
-    for size, n, F, d in (("Flickr", 4700, 500, 256), ("arxiv", 2770, 128, 256), ("Reddit", 2920, 602, 128)):
+    for size, n, F, d in LAYER_0:
         A, W, Z, G = torch.randn(n, F), torch.randn(F, d), torch.empty(n, d), torch.empty(F, d)
         a, w, z, g = A.numpy(), W.numpy(), Z.numpy(), G.numpy()
         forward = compare(
@@ -66,6 +68,24 @@ def layer_0(repetitions: int) -> list[dict[str, Any]]:
         )
         for row in (forward, gradient_of_W):
             rows.append({**row, "ours GFLOP/s": round(2e-6 * n * F * d / row["ours ms"], 1)})
+    return rows
+
+
+def rounded(repetitions: int) -> list[dict[str, Any]]:
+    """The products of layer 0 from bfloat16 rows, the other factor and the result converted, against float32."""
+    rows = []
+    for size, n, F, d in LAYER_0:
+        A, W, dZ = torch.randn(n, F), torch.randn(F, d), torch.randn(n, d)
+        a = A.bfloat16()
+        for what, ours, other in (
+            (f"{n}x{F} by {F}x{d}", lambda a=a, W=W: product(a, W), lambda A=A, W=W: product(A, W)),
+            (
+                f"{F}x{n} by {n}x{d}",
+                lambda a=a, dZ=dZ: weight_gradient(a, dZ),
+                lambda A=A, dZ=dZ: weight_gradient(A, dZ),
+            ),
+        ):
+            rows.append(compare(f"{size}: {what}", ours, other, repetitions))
     return rows
 
 
@@ -123,7 +143,7 @@ def last_layers(repetitions: int) -> list[dict[str, Any]]:
 
         def torchs(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
             for _ in range(200):
-                gradient.wide_last_layer(A, W, bias, batch, labels, 0.0, wanted=True)
+                passes.last_layer(lambda a, b: A[a:b], W, bias, batch, labels, 0.0, [(0, len(A))], wanted=True)
 
         with torch.no_grad():
             rows.append(compare(f"{n} nodes, width {d}, {C} classes: {n * d * C}", one_call, torchs, repetitions))
@@ -177,6 +197,7 @@ def main() -> None:
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"]
     tables = {
         f"The products of layer 0: torch's library against NumPy's ({blas})": layer_0(n),
+        f"The products of layer 0 in bfloat16 ({'native' if is_native() else 'not native'} here)": rounded(n),
         "Products with few columns: ours takes the transposed product up to 15": products(n),
         "The hidden layer: one compiled pass against torch's operations": [
             *activation(n, 4700, 256, 0.2),
