@@ -10,8 +10,9 @@ the sum of this step's history rows. `bfloat16` stores features and histories in
 (`feature_dtype`, `history_dtype`), and so does its roofline; Cora's features are sparse and not concerned.
 Blocks of undisturbed iterations, of instrumented iterations and of roofline parts alternate; each figure is a median
 over the blocks, a ratio the median of the blocks' ratios. The parts are timed without overlap (no prefetching), so
-their sum may exceed the iteration. On a small batch one compiled call chains them; then its Python source is run
-instead, which calls the same compiled parts one by one, and `top` is the last layer, forward and back.
+their sum may exceed the iteration; what threads share counts as the mean over them, and `rest` holds their waiting for
+each other. On a small batch one compiled call chains them; then its Python source is run instead, which calls the same
+compiled parts one by one, and `top` is the last layer, forward and back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import common  # isort: skip
 import itertools
 import statistics
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -31,7 +33,7 @@ import torch
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
-from cvgnn.model import gradient, hidden, kernels, small
+from cvgnn.model import hidden, kernels, passes, small
 from cvgnn.sampling import Batch
 from cvgnn.training import Trainer
 
@@ -40,20 +42,34 @@ PARTS = ("sampling", "gather", "forward", "history", "top", "backward", "optimiz
 
 
 class Clock:
-    """Sums the seconds spent in wrapped functions."""
+    """Sums the seconds spent in wrapped functions; what several threads share counts as the mean over them.
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
+    Args:
+        threads: how many share what more than one does.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._by_thread: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
 
     def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        spent = self._by_thread[part, function.__name__]
+
         def timed(*args: Any, **options: Any) -> Any:
             start = time.perf_counter()
             try:
                 return function(*args, **options)
             finally:
-                self.seconds[part] += time.perf_counter() - start
+                spent[threading.get_ident()] += time.perf_counter() - start
 
         return timed
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        total: dict[str, float] = defaultdict(float)
+        for (part, _), spent in self._by_thread.items():
+            total[part] += sum(spent.values()) / (self.threads if len(spent) > 1 else 1)
+        return total
 
 
 def forever(trainer: Trainer) -> Iterator[Batch]:
@@ -81,19 +97,22 @@ def plain(trainer: Trainer, batches: Iterator[Batch]) -> float:
 
 def instrumented(trainer: Trainer, batches: Iterator[Batch]) -> dict[str, float]:
     """Milliseconds an iteration in each part; `rest` is what is left of the whole: Python between the parts."""
-    clock = Clock()
+    clock = Clock(torch.get_num_threads())
     estimator, histories = trainer.estimator, trainer.estimator.histories  # type: ignore[attr-defined]
     places = [
         ("sampling", trainer.loader, "_batch"),
         ("gather", estimator.features, "rows"),
-        ("forward", gradient, "product"),
-        ("forward", hidden, "forward"),
-        ("forward", gradient, "_loss_of_logits"),
+        ("forward", passes, "product_into"),
+        ("forward", passes, "product"),
+        ("forward", hidden.Pass, "activate"),
+        ("forward", hidden.Pass, "aggregate"),
+        ("forward", torch, "log_softmax"),
+        ("forward", kernels, "cross_entropy"),
         *(("history", history, "weighted_sum") for history in histories),
         ("history", estimator, "commit"),
-        ("backward", hidden, "backward"),
-        ("backward", gradient, "weight_gradient"),
-        ("backward", gradient, "input_gradient"),
+        ("backward", hidden.Back, "rows"),
+        ("backward", passes, "weight_gradient"),
+        ("backward", passes, "input_gradient_into"),
         ("optimizer", trainer.optimizer, "step"),
         ("forward", small, "multiply"),
         ("backward", small, "accumulate"),
@@ -108,12 +127,14 @@ def instrumented(trainer: Trainer, batches: Iterator[Batch]) -> dict[str, float]
         start = time.perf_counter()
         for _ in range(BLOCK):
             trainer.step(next(batches))
-        clock.seconds["rest"] = time.perf_counter() - start - sum(clock.seconds.values())
+        whole = time.perf_counter() - start
     finally:
         for (_, owner, name), original in zip(places, originals, strict=True):
             setattr(owner, name, original)
         small._two_layers, small.kernels = chained, kernels
-    return {part: s * 1e3 / BLOCK for part, s in clock.seconds.items()}
+    seconds = clock.seconds
+    seconds["rest"] = whole - sum(seconds.values())
+    return {part: s * 1e3 / BLOCK for part, s in seconds.items()}
 
 
 def one_by_one_kernels(clock: Clock, histories: set[int]) -> SimpleNamespace:
