@@ -141,7 +141,7 @@ def one_by_one_kernels(clock: Clock, histories: set[int]) -> SimpleNamespace:
     """The kernels that a small batch's call chains, timed; a sum of rows of a history is not a sampled sum."""
     of_history, of_layer = (clock.wrap(part, kernels.aggregate) for part in ("history", "forward"))
     return SimpleNamespace(
-        PART=kernels.PART,
+        rows_in_part=kernels.rows_in_part,
         forward=clock.wrap("forward", kernels.forward),
         aggregate=lambda *args: (of_history if args[3].ctypes.data in histories else of_layer)(*args),
         top=clock.wrap("top", kernels.top),

@@ -57,7 +57,9 @@ def literal(given: Given, drop: Dropout | None, S: Tensor, correction: Tensor | 
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.5])
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (3, 7), (70, 33), (PART, 16), (2 * PART + 9, 40)])
+@pytest.mark.parametrize(
+    "shape", [(0, 5), (1, 1), (3, 7), (70, 33), (PART, 16), (2 * PART + 9, 40), (4 * PART + 41, 3)]
+)
 def test_values_and_gradients(shape: tuple[int, int], bias: bool, norm: bool, p: float, controlled: bool) -> None:
     n, d = shape
     m = n // 2 + 1

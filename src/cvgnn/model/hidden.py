@@ -155,10 +155,10 @@ class Back:
         n, d = done.H.shape
         self.dZ = torch.empty_like(done.H)
         self._dz = self.dZ.numpy()
-        self._sums = np.zeros((max(1, -(-n // kernels.PART)), 3, d), self._dz.dtype)
+        self._sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), self._dz.dtype)
 
     def rows(self, first: int, last: int) -> Tensor:
-        """The gradient of rows `first..last-1` of `Z`; `first` is a multiple of `kernels.PART`."""
+        """The gradient of rows `first..last-1` of `Z`; `first` is a multiple of `kernels.rows_in_part(n)`."""
         done = self._done
         kernels.backward(
             self._d_out, *done._block.transposed.arrays, done._sent, done._Z, done._bias, done._gain, done._mean,
@@ -186,7 +186,7 @@ def backward(d_out: Tensor, done: Pass) -> tuple[Tensor, Sigma]:
     """The gradient of `Z`, `[n, d]`, and those of bias, gain and shift, `[d]` each, given the aggregate's."""
     back = Back(done, d_out)
     n, d = done.H.shape
-    over_rows(back.rows, n, width=d, multiple=kernels.PART)
+    over_rows(back.rows, n, width=d, multiple=kernels.rows_in_part(n))
     return back.dZ, back.parameters()
 
 

@@ -5,7 +5,7 @@ normalised row `(z + b - m) r`, `y` LayerNorm's output `x gain + shift`, `h = ma
 after dropout. `cvgnn.reference` holds the literal twin; `cvgnn.model.dropout` the one of the mask.
 
 A row is summed in the lanes of the processor's vectors (`reassoc`); rows do not depend on each other, and sums over
-rows are taken in parts of `PART` rows, whatever the number of threads.
+rows are taken in parts of `rows_in_part`, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cvgnn.rng import GOLDEN
 from cvgnn.sampling.kernels import mix
 
 PART = 256
+"""Rows in a part of a small batch; in a large one an eighth of it, because threads take whole parts each."""
 
 _GOLDEN = np.uint64(GOLDEN)
 FAST = {"reassoc", "contract", "nsz"}  # not "nnan" nor "ninf": a diverged run must show
@@ -41,6 +42,12 @@ def _scramble_words(context, u):  # type: ignore[no-untyped-def]
 
 
 _scramble: Any = intrinsic(_scramble_words)
+
+
+@njit(cache=True, nogil=True)
+def rows_in_part(n):  # type: ignore[no-untyped-def]
+    """How many of `n` rows are summed before their sum is added to others."""
+    return PART if n <= 4 * PART else PART // 8
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
@@ -139,7 +146,7 @@ def aggregate(indptr, indices, weight, sent, out, first, last):  # type: ignore[
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def backward(d_out, indptr, indices, weight, sent, Z, bias, gain, mean, inverse, scale, dZ, sums, first, last):  # type: ignore[no-untyped-def]
-    """`dZ` for rows `first..last-1`, and the sums over each `PART` of them that make the parameters' gradients.
+    """`dZ` for rows `first..last-1`, and the sums over each part of them that make the parameters' gradients.
 
     Args:
         d_out: `[m, d]`, the gradient of the aggregate.
@@ -154,9 +161,10 @@ def backward(d_out, indptr, indices, weight, sent, Z, bias, gain, mean, inverse,
     zero = d_out.dtype.type(0)
     s = d_out.dtype.type(scale)
     y = np.empty(d, d_out.dtype)
+    part = rows_in_part(Z.shape[0])
     for i in range(first, last):
         o, z, dz = sent[i], Z[i], dZ[i]
-        d_bias, d_gain, d_shift = sums[i // PART, 0], sums[i // PART, 1], sums[i // PART, 2]
+        d_bias, d_gain, d_shift = sums[i // part, 0], sums[i // part, 1], sums[i // part, 2]
         y[:] = zero
         for e in range(indptr[i], indptr[i + 1]):
             w, g = s * weight[e], d_out[indices[e]]

@@ -45,7 +45,7 @@ class HiddenLayer:
         dense = not isinstance(A, SparseInput)
         self._Z = torch.empty(n, d, dtype=weight.dtype) if dense else product(A, weight)  # type: ignore[arg-type]
         self._pass = Pass(self._Z, sigma, drop, block)
-        self._ranges = parts(n, d * (d_in * dense + COST_OF_MOVING), multiple=kernels.PART)
+        self._ranges = parts(n, d * (d_in * dense + COST_OF_MOVING), multiple=kernels.rows_in_part(n))
         self._read: list[Tensor] = [self._Z] * len(self._ranges)
         over_parts(self._forward, self._ranges)
 

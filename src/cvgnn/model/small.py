@@ -188,7 +188,7 @@ def _two_layers(  # type: ignore[no-untyped-def]
     Z, sent = np.empty((n, d), W.dtype), np.empty((n, d), W.dtype) if threshold > 0 else H
     mean, inverse = np.empty(n, W.dtype), np.empty(n, W.dtype)
     dA, dZ = np.empty(A.shape, W.dtype), np.empty((n, d), W.dtype)
-    sums = np.zeros((max(1, -(-n // kernels.PART)), 3, d), W.dtype)
+    sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), W.dtype)
     multiply(rows, x_indptr, x_indices, x_values, W, Z, 0, n)
     kernels.forward(Z, bias, gain, shift, EPS, key, threshold, scale, H, sent, mean, inverse, 0, n)
     kernels.aggregate(r_indptr, r_indices, r_weight, history, A, 0, r_indptr.size - 1)
