@@ -148,7 +148,7 @@ def drawn(trainer: Trainer, ahead: bool) -> Generator[Batch]:
     epochs = (trainer.loader.epoch_ids(epoch) for epoch in itertools.count(1))
     numbered = enumerate(itertools.chain.from_iterable(epochs), start=1)
     batches = (trainer.loader._batch(ids, step) for step, ids in numbered)
-    yield from one_ahead(batches) if ahead else batches
+    yield from one_ahead(batches, trainer.loader._cue) if ahead else batches
 
 
 def main() -> None:

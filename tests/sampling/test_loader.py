@@ -14,7 +14,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.graph import Propagation, from_edges
 from cvgnn.sampling import BatchLoader, NeighborSampler
 from cvgnn.sampling import loader as loader_module
-from cvgnn.sampling.loader import one_ahead
+from cvgnn.sampling.loader import Cue, one_ahead
 from tests.build import graph_from_dense, random_adjacency
 
 N = 50
@@ -162,6 +162,51 @@ def test_a_consumer_may_stop_early_and_leaves_no_thread_behind() -> None:
             break
     gc.collect()
     assert threading.active_count() == before
+
+
+def test_drawing_waits_for_its_cue_once_there_is_one() -> None:
+    drawn: list[int] = []
+    seen = threading.Semaphore(0)
+
+    def items() -> Iterator[int]:
+        for i in range(5):
+            drawn.append(i)
+            seen.release()
+            yield i
+
+    def wait_for(number: int) -> None:
+        for _ in range(number):
+            assert seen.acquire(timeout=60)
+
+    cue = Cue()
+    ahead = one_ahead(items(), cue)
+    assert next(ahead) == 0
+    wait_for(2)
+    assert drawn == [0, 1]  # nobody has given a cue: at once
+    cue.give()  # it is there already
+    assert next(ahead) == 1
+    assert drawn == [0, 1]
+    cue.give()
+    wait_for(1)
+    cue.give()  # twice is once
+    assert drawn == [0, 1, 2]
+    assert next(ahead) == 2
+    assert next(ahead) == 3  # asked for without a cue
+    assert list(ahead) == [4]
+    cue.give()  # after the end
+
+
+def test_the_cue_of_a_loader_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several epochs at once, cues at any moment: the batches are the same."""
+    monkeypatch.setattr(loader_module, "team_size", lambda: 2)
+    monkeypatch.setattr(loader_module, "WORTH_DRAWING_AHEAD", 0)
+    mine, expected = loader(), [[b.ids.tolist() for b in loader().epoch(e)] for e in (1, 2)]
+    found: list[list[list[int]]] = [[], []]
+    for a, b in zip(mine.epoch(1), mine.epoch(2), strict=True):
+        found[0].append(a.ids.tolist())
+        mine.draw_ahead()
+        found[1].append(b.ids.tolist())
+    assert found == expected
 
 
 @pytest.mark.parametrize(("team", "batch_size", "ahead"), [(1, 2000, False), (2, 2000, True), (2, 5, False)])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, TypeVar, final, get_args
 
 import numpy as np
@@ -27,18 +27,50 @@ WORTH_DRAWING_AHEAD = 3000
 T = TypeVar("T")
 
 
-def one_ahead(items: Iterator[T]) -> Iterator[T]:
+@final
+class Cue:
+    """By which a consumer says that there is time now to compute the next item; see `one_ahead`."""
+
+    def __init__(self) -> None:
+        self.given = False
+        self.begin: Callable[[], None] | None = None
+
+    def give(self) -> None:
+        """Now."""
+        self.given = True
+        if self.begin is not None:
+            self.begin()
+
+
+def one_ahead(items: Iterator[T], cue: Cue | None = None) -> Iterator[T]:
     """The same items, each computed in another thread while the consumer works on the one before.
+
+    Args:
+        items: computed one by one.
+        cue: given by a consumer who knows when the cores have time; without one, or until it is given for the first
+            time, an item is begun as soon as the one before is taken.
 
     >>> list(one_ahead(iter("abc")))
     ['a', 'b', 'c']
     """
-    end = object()
+    end, cue = object(), cue or Cue()
+    coming: list[Future[object]] = []
     with ThreadPoolExecutor(1, thread_name_prefix="cvgnn-draw") as helper:
-        coming = helper.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = helper.submit(next, items, end)
-            yield item  # type: ignore[misc]
+
+        def begin() -> None:
+            if not coming:
+                coming.append(helper.submit(next, items, end))
+
+        try:
+            begin()
+            while (item := coming.pop().result()) is not end:
+                cue.begin = begin
+                if not cue.given:
+                    begin()
+                yield item  # type: ignore[misc]
+                begin()
+        finally:
+            cue.begin = None
 
 
 @final
@@ -72,6 +104,7 @@ class BatchLoader:
         self.batch_size = require_integer("batch_size", batch_size, at_least=1)
         self.mode = mode
         self.seed = require_integer("seed", seed, at_least=0)
+        self._cue = Cue()
 
     @property
     def steps_per_epoch(self) -> int:
@@ -91,7 +124,15 @@ class BatchLoader:
         numbered = itertools.islice(enumerate(self.epoch_ids(epoch), start=first_step), skip, None)
         drawn = (self._batch(ids, step) for step, ids in numbered)
         ahead = team_size() > 1 and self.sampler.entries(self.batch_size) >= WORTH_DRAWING_AHEAD
-        return one_ahead(drawn) if ahead else drawn
+        return one_ahead(drawn, self._cue) if ahead else drawn
+
+    def draw_ahead(self) -> None:
+        """Say that another thread may draw the next batch of the epoch that is being read, if one does: there is time.
+
+        A training step says so when its gradient is there. Its threads have worked on that together, and what comes
+        then is the work of one: drawing at the same time costs nothing.
+        """
+        self._cue.give()
 
     def epoch_ids(self, epoch: int) -> Iterator[Tensor]:
         """The node ids of each batch of an epoch, int64 `[B]`."""

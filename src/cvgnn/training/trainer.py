@@ -120,6 +120,7 @@ class Trainer:
         """
         with mostly_one_thread():
             loss = self._loss_and_gradient(batch)
+            self.loader.draw_ahead()
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             if self.guard.accepts(loss, parameters, self.estimator.staged()):
                 self.optimizer.step()
