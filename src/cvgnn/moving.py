@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from llvmlite import ir
 from numba import njit, types
@@ -38,6 +37,25 @@ prefetch: Any = intrinsic(_prefetch_line)
 """In compiled code: ask for the cache line at an address, without waiting for it."""
 
 
+def _stored_word(context, place, value):  # type: ignore[no-untyped-def]
+    def as_it_is(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return args[1]
+
+    def rounded(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        wide, bits = ir.IntType(32), args[1]
+        even = builder.and_(builder.lshr(bits, wide(16)), wide(1))
+        nearest = builder.lshr(builder.add(bits, builder.add(even, wide(0x7FFF))), wide(16))
+        nan = builder.icmp_unsigned(">", builder.and_(bits, wide(0x7FFFFFFF)), wide(0x7F800000))
+        return builder.trunc(builder.select(nan, wide(0x7FC0), nearest), ir.IntType(16))
+
+    return place(place, value), as_it_is if place == value else rounded
+
+
+_stored: Any = intrinsic(_stored_word)
+"""In compiled code: the second as it is stored where the first is; the bits of a float32 (uint32) become those of the
+nearest bfloat16 (uint16), of two the even one."""
+
+
 @njit(cache=True, nogil=True)
 def first_outside(ids, bound):  # type: ignore[no-untyped-def]
     """The position of the first of `ids` that is not in `0..bound-1`, or -1."""
@@ -49,7 +67,10 @@ def first_outside(ids, bound):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _write(table, ids, rows, written, step, first, last):  # type: ignore[no-untyped-def]
-    """`table[ids[i]] = rows[i]` and `written[ids[i]] = step` for `first <= i < last`."""
+    """`table[ids[i]] = rows[i]` and `written[ids[i]] = step` for `first <= i < last`.
+
+    A table of bfloat16 is given as uint16, and then its rows, which are float32, as uint32.
+    """
     base, row_bytes = table.ctypes.data, table.shape[1] * table.itemsize
     for i in range(first, last):
         if i + _AHEAD < last:
@@ -58,7 +79,7 @@ def _write(table, ids, rows, written, step, first, last):  # type: ignore[no-unt
                 prefetch(address + line)
         old, new = table[ids[i]], rows[i]
         for c in range(new.size):
-            old[c] = new[c]
+            old[c] = _stored(old[c], new[c])
         written[ids[i]] = step
 
 
@@ -85,12 +106,11 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor, written: Tensor, step: 
     bad = first_outside(node_ids, table.shape[0])
     if bad >= 0:
         raise CvgnnError(f"ids must lie in 0..{table.shape[0] - 1}; found {node_ids[bad]}")
-    old, new, steps = _array(table), _array(rows.to(table.dtype).contiguous()), written.numpy()
+    if table.dtype == torch.bfloat16:  # which NumPy does not have
+        old, new = table.view(torch.uint16).numpy(), rows.float().contiguous().view(torch.uint32).numpy()
+    else:
+        old, new = table.numpy(), rows.to(table.dtype).contiguous().numpy()
+    steps = written.numpy()
     over_rows(
         lambda first, last: _write(old, node_ids, new, steps, step, first, last), node_ids.size, width=new.shape[1]
     )
-
-
-def _array(values: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    """The same memory for compiled code; bfloat16, which NumPy does not have, as integers."""
-    return (values.view(torch.int16) if values.dtype == torch.bfloat16 else values).numpy()

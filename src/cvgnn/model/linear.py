@@ -41,7 +41,7 @@ def product(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
     else:
         with wide(A.shape[0] * W.numel()):
             if A.dtype == torch.bfloat16:
-                Z = rounded_product(A, W)
+                Z = rounded_product(A, W).to(W.dtype)
             else:
                 Z = torch.mm(W.t().contiguous(), A.t()).t() if W.shape[1] <= _NARROW else torch.mm(A, W)
     return Z if bias is None else Z.add_(bias)
@@ -49,11 +49,16 @@ def product(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def product_into(Z: Tensor, A: LayerInput, W: Tensor) -> None:
     """`Z = A W`."""
-    if isinstance(A, Tensor) and A.dtype == Z.dtype and W.shape[1] > _NARROW:
-        with wide(A.shape[0] * W.numel()):
+    if not isinstance(A, Tensor):
+        Z.copy_(A.product(W))
+        return
+    with wide(A.shape[0] * W.numel()):
+        if A.dtype == torch.bfloat16:
+            Z.copy_(rounded_product(A, W))
+        elif W.shape[1] <= _NARROW:
+            Z.copy_(product(A, W))
+        else:
             torch.mm(A, W, out=Z)
-    else:
-        Z.copy_(product(A, W))
 
 
 def weight_gradient(A: LayerInput, dZ: Tensor) -> Tensor:
@@ -62,7 +67,7 @@ def weight_gradient(A: LayerInput, dZ: Tensor) -> Tensor:
         return A.transposed_product(dZ)
     with wide(A.numel() * dZ.shape[1]):
         if A.dtype == torch.bfloat16:
-            return rounded_product(A.t(), dZ)
+            return rounded_product(A.t(), dZ).to(dZ.dtype)
         return torch.mm(dZ.t(), A).t().contiguous() if dZ.shape[1] <= _NARROW else torch.mm(A.t(), dZ)
 
 

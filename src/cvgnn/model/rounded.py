@@ -20,11 +20,11 @@ def is_native() -> bool:
 
 
 def rounded_product(A: Tensor, B: Tensor) -> Tensor:
-    """`A B`, both rounded to bfloat16, and so is the result, which has the dtype of `B`.
+    """`A B`, both rounded to bfloat16, and so is the result, a bfloat16 tensor.
 
     >>> one = torch.ones(1, 1)
     >>> rounded_product(one.bfloat16(), one + 1 / 1024).item()
     1.0
     """
     a, b = A.bfloat16(), B.bfloat16()
-    return (torch.mm(a, b) if is_native() else torch.mm(a.float(), b.float()).bfloat16()).to(B.dtype)
+    return torch.mm(a, b) if is_native() else torch.mm(a.float(), b.float()).bfloat16()
