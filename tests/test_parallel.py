@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -118,3 +119,31 @@ def test_an_error_in_a_part_is_raised(bad: int) -> None:
     with pytest.raises(ValueError, match=f"part {bad}"):
         over_parts(part, [(i, i + 1) for i in range(6)])
     assert (torch.get_num_threads(), team_size()) == (3, 3)
+
+
+def test_all_threads_are_waited_for_after_errors_and_nothing_new_is_begun() -> None:
+    together, running, begun = threading.Barrier(3), threading.Semaphore(0), []
+
+    def part(i: int, first: int, last: int) -> None:
+        begun.append(i)
+        together.wait(timeout=60)
+        if i < 2:
+            raise ValueError("one of two")
+        time.sleep(0.2)
+        running.release()
+
+    with pytest.raises(ValueError, match="one of two"):
+        over_parts(part, [(i, i + 1) for i in range(30)])
+    assert running.acquire(blocking=False)  # the third was done
+    assert sorted(begun) == [0, 1, 2]
+
+
+def test_threads_that_are_started_later_have_all_of_torchs() -> None:
+    """torch begins a thread with what was set last, by whichever thread."""
+    seen: list[int] = []
+    over_parts(lambda i, first, last: None, [(i, i + 1) for i in range(6)])
+    over_rows(lambda first, last: None, 1000, width=WORTH_SHARING)
+    later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    later.start()
+    later.join()
+    assert seen == [3]

@@ -16,7 +16,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -33,8 +33,18 @@ MUCH = 40 * WORTH_SHARING
 _AS_IT_IS = nullcontext()
 _team = threading.local()
 _pools: dict[int, ThreadPoolExecutor] = {}
+_making = threading.Lock()
+
+
+def _begin_anew() -> None:
+    """A child has no threads but its own, and another may have held the lock."""
+    global _making
+    _pools.clear()
+    _making = threading.Lock()
+
+
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_pools.clear)  # a child has no threads but its own
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def team_size() -> int:
@@ -99,12 +109,8 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
         return
     pool = _pool(threads)
     share = -(-num_rows // (threads * multiple)) * multiple
-    waiting = [pool.submit(kernel, first, min(first + share, num_rows)) for first in range(share, num_rows, share)]
-    try:
-        kernel(0, min(share, num_rows))
-    finally:
-        for other in waiting:
-            other.result()
+    others = [pool.submit(kernel, first, min(first + share, num_rows)) for first in range(share, num_rows, share)]
+    _together(lambda: kernel(0, min(share, num_rows)), others)
 
 
 def parts(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
@@ -131,8 +137,8 @@ def over_parts(task: Callable[[int, int, int], object], ranges: Sequence[tuple[i
     """Call `task(i, first, last)` for each of `ranges`, the `i`-th, at the same time where there are threads.
 
     Args:
-        task: torch's operations, which run on one thread inside of it and without gradients, and kernels; ranges must
-            not depend on each other.
+        task: kernels, and torch's operations, without gradients; with more than one range and thread they run on one
+            thread. Ranges must not depend on each other. After an error no further range is begun.
         ranges: see `parts`.
     """
     threads = min(team_size(), len(ranges))
@@ -143,30 +149,42 @@ def over_parts(task: Callable[[int, int, int], object], ranges: Sequence[tuple[i
     number = itertools.count()
 
     def work() -> None:
-        while (i := next(number)) < len(ranges):
-            task(i, *ranges[i])
+        try:
+            while (i := next(number)) < len(ranges):
+                task(i, *ranges[i])
+        except BaseException:
+            for _ in ranges:
+                next(number)
+            raise
+
+    def work_elsewhere() -> None:
+        # What torch keeps for each thread. The first line also sets what threads begin with that are started later,
+        # but `mostly_one_thread` sets that again: it is left after this.
+        if torch.get_num_threads() > 1:
+            torch.set_num_threads(1)
+        with torch.no_grad():
+            work()
 
     with mostly_one_thread(), _alone():
-        waiting = [_pool(threads).submit(work) for _ in range(threads - 1)]
-        try:
-            work()
-        finally:
-            for other in waiting:
-                other.result()
+        _together(work, [_pool(threads).submit(work_elsewhere) for _ in range(threads - 1)])
+
+
+def _together(mine: Callable[[], object], others: Sequence[Future[object]]) -> None:
+    """Do one's own share; leave when all are done, with the first error of any."""
+    try:
+        mine()
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
     """One thread less than `threads`: the caller works too."""
-    pool = _pools.get(threads)
-    if pool is None:
-        pool = _pools[threads] = ThreadPoolExecutor(threads - 1, "cvgnn", initializer=_one_of_many)
-    return pool
-
-
-def _one_of_many() -> None:
-    """What torch keeps for each thread."""
-    torch.set_num_threads(1)
-    torch.set_grad_enabled(False)
+    with _making:
+        if threads not in _pools:
+            _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="cvgnn")
+        return _pools[threads]
 
 
 @contextmanager

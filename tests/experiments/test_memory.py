@@ -235,14 +235,14 @@ def test_a_run_that_does_not_fit_is_refused(free: Any) -> None:
         (
             shaped(10_000_000, 800),
             {"hidden": 8},
-            ["'cvgnn convert --propagate' keeps P X on disk", "feature_dtype=bfloat16 halves P X"],
+            ["'cvgnn convert --propagate' keeps P X on disk", "feature_dtype=bfloat16 makes P X smaller"],
             ["batch_size"],
         ),
         (
             shaped(10_000_000, 800),
             {"hidden": 8, "feature_dtype": "bfloat16"},
             ["'cvgnn convert --propagate' and feature_dtype=float32 keep P X on disk"],
-            ["halves P X"],
+            ["makes P X smaller"],
         ),
     ],
     ids=["histories", "half of them", "none", "P X", "half of it"],

@@ -18,7 +18,7 @@ from cvgnn.estimator import ControlVariate, Estimator, SampledSum
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Graph, Propagation, SparseFeatures
 from cvgnn.model import GCN, ByHand, check_labels, exact_hidden, kernels, loss_and_gradient, small
-from cvgnn.sampling import BatchLoader, NeighborSampler, propagate_features
+from cvgnn.sampling import BatchLoader, FeatureSource, LayerInput, NeighborSampler, propagate_features
 from tests.build import graph_from_dense, random_adjacency
 
 
@@ -119,6 +119,7 @@ def test_loss_gradient_and_staged_writes_are_autograds(options: dict) -> None:
 def test_rows_that_threads_share(options: dict, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer in parts, on a graph with more rows than a part has at least."""
     monkeypatch.setattr(parallel, "WORTH_SHARING", 1)
+    monkeypatch.setattr(parallel, "MUCH", 1 if options.get("K") == 3 else 10**12)  # one or two parts for each thread
     monkeypatch.setattr(small, "LARGEST", 0)
     smoothing = options.get("smoothing", 0.0)
     graph, model, estimator, loader = setting(
@@ -249,6 +250,46 @@ def test_a_batch_for_another_depth_is_refused() -> None:
     for step in (lambda: model(batch, estimator), lambda: loss_and_gradient(model, batch, estimator, graph.y)):
         with pytest.raises(CvgnnError, match="the batch was drawn for 3 layers, the model has 2"):
             step()
+
+
+def test_inputs_that_do_not_fit_the_block_are_refused() -> None:
+    graph, model, estimator, loader = setting()
+    batch = next(iter(loader.epoch(1)))
+    more = torch.cat([batch.inputs, batch.inputs[:1]])
+    for inputs in (batch.inputs[:-1], more):
+        with pytest.raises(CvgnnError, match=f"the batch has {inputs.numel()} inputs, but its first block"):
+            loss_and_gradient(model, dataclasses.replace(batch, inputs=inputs), estimator, graph.y)
+
+
+class Wrong(FeatureSource):
+    """Gives what `answer` makes of the right rows."""
+
+    def __init__(self, right: FeatureSource, answer: Callable[[LayerInput], LayerInput], sparse: bool) -> None:
+        self.right, self.answer, self.sparse = right, answer, sparse
+
+    def rows(self, ids: torch.Tensor) -> LayerInput:
+        return self.answer(self.right.rows(ids))
+
+    def span(self, first: int, last: int) -> LayerInput:
+        return self.right.span(first, last)
+
+
+@pytest.mark.parametrize(
+    ("sparse", "says", "answer", "said"),
+    [
+        (True, False, lambda A: A, r"must be a tensor of \d+ rows, not SparseInput \(a source of sparse rows says so"),
+        (False, True, lambda A: A, "features with sparse = True must give rows as a SparseInput, not Tensor"),
+        (False, False, lambda A: A[1:], r"must be a tensor of \d+ rows, not \["),
+    ],
+    ids=["sparse", "dense", "one row less"],
+)
+def test_a_source_of_ones_own_that_gives_something_else(
+    sparse: bool, says: bool, answer: Callable[[LayerInput], LayerInput], said: str
+) -> None:
+    graph, model, estimator, loader = setting(sparse=sparse)
+    estimator.features = Wrong(estimator.features, answer, says)
+    with pytest.raises(CvgnnError, match=said):
+        loss_and_gradient(model, next(iter(loader.epoch(1))), estimator, graph.y)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, layer_norm
 
+from cvgnn import parallel
 from cvgnn.estimator import ControlVariate
+from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Propagation
-from cvgnn.model import GCN, exact_hidden, exact_logits, rounded
+from cvgnn.model import GCN, exact_hidden, exact_logits, loss_and_gradient, rounded
 from cvgnn.model.linear import linear, product, weight_gradient
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
 from cvgnn.training import Trainer
@@ -138,6 +140,29 @@ def test_training_is_the_literal_twins_step_by_step(options: dict[str, Any]) -> 
             steps += 1
             if steps == 30:
                 return
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_round_the_gradient_of_their_rows(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts of `A^T dZ` are rounded before they are added: within a unit of the 8 bits of the sum of their sizes."""
+    graph = graph_from_dense(random_adjacency(3000, mean_degree=5, weighted=False, seed=0), features=5)
+    P = Propagation(graph)
+    features = propagate_features(graph, P, storage=torch.bfloat16)
+    model = GCN(in_channels=5, hidden_channels=6, out_channels=3, norm="none", dtype=torch.float64)
+    cv = ControlVariate(features, model.hidden_widths)
+    sampler = NeighborSampler(P, num_neighbors=2, num_layers=2, control=True)
+    batch = next(iter(BatchLoader(graph.train_ids, sampler, batch_size=900).epoch(1)))
+    found = []
+    for number in (1, threads):
+        with thread_count(number):
+            loss_and_gradient(model, batch, cv, graph.y)
+        found.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+        monkeypatch.setattr(parallel, "WORTH_SHARING", 1)
+    first, *others = zip(*found, strict=True)
+    assert not torch.equal(*first)  # or nothing was shared
+    torch.testing.assert_close(first[1], first[0], rtol=0, atol=ULP * float(first[0].abs().max()))
+    for one, several in others:
+        torch.testing.assert_close(several, one, rtol=0, atol=1e-10)
 
 
 def test_exact_inference_rounds_the_features_alone() -> None:

@@ -35,14 +35,15 @@ def in_float64(graph: Graph) -> Graph:
     return dataclasses.replace(graph, x=graph.x.to(torch.float64), PX=None, PX_normalization=None, validated=True)
 
 
-def that_stops(config: TrainConfig) -> TrainConfig:
-    """The same config for a training that stops at a step that is not finite: one without it is not what it says."""
-    return dataclasses.replace(config, bad_step="stop")
+def to_be_measured(config: TrainConfig) -> TrainConfig:
+    """The same config for a training that stops at a step that is not finite: one without it is not what it says. Its
+    features are not rounded: what is measured in float64 would hold the rounding of every product."""
+    return dataclasses.replace(config, bad_step="stop", feature_dtype="float32")
 
 
 def fresh_trainer(graph: Graph, config: TrainConfig) -> Trainer:
     """A run before its first step, in float64, that never looks at accuracies and leaves out no step."""
-    config = dataclasses.replace(that_stops(config), output="last")
+    config = dataclasses.replace(to_be_measured(config), output="last")
     check(graph, config, memory=False)
     trainer = build_trainer(_that_fits(graph, config), config)
     trainer.evaluator = None
@@ -58,7 +59,7 @@ def trainer_of_run(folder: Path, graph: Graph, *, say: Say = to_stderr) -> Train
         graph: what the run was trained on.
         say: told of damaged checkpoints that are passed over.
     """
-    config = that_stops(read_settings(folder / "config.json")[1])
+    config = to_be_measured(read_settings(folder / "config.json")[1])
     found = Checkpoints(folder / "checkpoints", say=say).newest()
     if found is None:
         raise CvgnnError(f"{folder} holds no checkpoint; train with cvgnn train --out, which saves one at its end")
@@ -79,7 +80,7 @@ def recorded(config: TrainConfig, run: Path | None) -> dict[str, Any]:
         config: of the measurement.
         run: folder of the run that it was made of; its own config, with which it also trains on, is told too.
     """
-    config = that_stops(config)
+    config = to_be_measured(config)
     trained_as = config if run is None else read_settings(run / "config.json")[1]
     return {**config.to_dict(), "from_run": run is not None, "trained_as": trained_as.to_dict()}
 

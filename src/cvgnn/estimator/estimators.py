@@ -49,7 +49,8 @@ class Estimator(ABC):
         Args:
             k: layer, `1 <= k < K`.
             batch: the step's blocks.
-            first, last: which rows of it, `first..last-1`; all if not given. Several threads may ask at the same time.
+            first, last: which rows of it, `first..last-1`; all if not given. Several threads may ask at the same time,
+                before or after `keep`, which must not change the answer.
         """
 
     def history_term(self, k: int, batch: Batch) -> tuple[Rows, Array] | None:

@@ -9,6 +9,8 @@ from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.experiments.machine import batch_rows
 from cvgnn.graph import Graph, SparseFeatures
+from cvgnn.model.inference import ELEMENTS_PER_CHUNK
+from cvgnn.model.rounded import is_native
 
 _GIB = 2**30
 _SCRATCH = 1 << 25
@@ -28,8 +30,9 @@ def estimate(graph: Graph, config: TrainConfig) -> dict[str, int]:
     widths = [config.hidden] * (config.layers - 1)
     stored = 2 if config.history_dtype == "bfloat16" else size
     rows = batch_rows(graph, config)
-    features = 2 if config.feature_dtype == "bfloat16" else size
     dense = not isinstance(graph.x, SparseFeatures)
+    rounded = dense and config.feature_dtype == "bfloat16"
+    entry = 2 + size * (config.input_dropout > 0 or not is_native()) if rounded else size  # of a batch's features
     matrices = (0, 1, 3)[min(len(widths), 2)]  # H; from the third layer on also H W and P (H W)
     summed = min(n * max(C, config.hidden if len(widths) > 1 else 0), _SCRATCH)
     parts = {
@@ -37,9 +40,11 @@ def estimate(graph: Graph, config: TrainConfig) -> dict[str, int]:
         "P": n * 4 * size + (graph.num_edges * size if graph.edge_weight is not None else 0),
         "histories": sum(n * (d * stored + 8) for d in widths) if config.estimator == "cv" else 0,
         "evaluation": size * (n * (max(widths, default=0) * matrices + 2 * C) + 2 * summed),
-        "a batch": int(rows * (features * F * dense + size * 5 * config.hidden)),
+        "a batch": int(rows * (entry * F * dense + size * 5 * config.hidden)),
         "weights and optimizer": 5 * size * (F * config.hidden + config.hidden**2 * max(0, config.layers - 2)),
     }
+    if rounded:
+        parts["evaluation"] += size * min(n * F, ELEMENTS_PER_CHUNK)
     # Sums over rows of a matrix work in pieces, and `P X` is computed before there is anything else.
     computing = 0 if _has_PX(graph, config) or not dense else 2 * min(n * F, _SCRATCH) * size
     parts["computing P X"] = max(0, computing - sum(parts[name] for name in ("histories", "evaluation", "a batch")))
@@ -74,9 +79,10 @@ def _advice(graph: Graph, config: TrainConfig, needed: dict[str, int]) -> str:
         if isinstance(graph.x, SparseFeatures):
             ways.append("'cvgnn convert --propagate' keeps P X on disk")
         elif config.feature_dtype == "bfloat16":
-            ways.append("'cvgnn convert --propagate' and feature_dtype=float32 keep P X on disk")
+            store = "" if _has_PX(graph, config) else "'cvgnn convert --propagate' and "
+            ways.append(f"{store}feature_dtype=float32 {'keep' if store else 'keeps'} P X on disk")
         else:
-            ways += ["feature_dtype=bfloat16 halves P X", "'cvgnn convert --propagate' keeps P X on disk"]
+            ways += ["feature_dtype=bfloat16 makes P X smaller", "'cvgnn convert --propagate' keeps P X on disk"]
     if first == "a batch":
         ways.append("a smaller batch_size or num_neighbors makes batches smaller")
     ways.append(f"a smaller hidden than {config.hidden} lowers the rest")

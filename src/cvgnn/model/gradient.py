@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.nn.modules import module as torch_modules
 
-from cvgnn.errors import require
+from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import Estimator
 from cvgnn.model import small
 from cvgnn.model.dropout import Dropout
@@ -84,14 +84,26 @@ class ByHand:
 
     def _features(self, batch: Batch, estimator: Estimator, drop: Dropout | None) -> Rows | SparseInput:
         """The input of layer 0 after dropout: sparse rows, or a function that makes dense ones."""
+        n = batch.inputs.numel()
+        if batch.blocks and batch.block(1).transposed.num_rows != n:
+            raise CvgnnError(
+                f"the batch has {n} inputs, but its first block {batch.block(1).transposed.num_rows} sources: one "
+                "sampler must have drawn both"
+            )
         if estimator.features.sparse:
             A = estimator.input(batch)
-            assert isinstance(A, SparseInput)
+            if not isinstance(A, SparseInput):
+                raise CvgnnError(f"features with sparse = True must give rows as a SparseInput, not {type(A).__name__}")
             return dropped_sparse(A, drop)
 
         def rows(first: int, last: int) -> Tensor:
             A = estimator.input(batch, first, last)
-            assert isinstance(A, Tensor)
+            if not isinstance(A, Tensor) or A.shape[0] != last - first:
+                shape = list(A.shape) if isinstance(A, Tensor) else type(A).__name__
+                raise CvgnnError(
+                    f"rows {first} to {last - 1} of the input must be a tensor of {last - first} rows, not {shape} "
+                    "(a source of sparse rows says so by sparse = True)"
+                )
             return dropped_dense(A, drop, first)
 
         return rows

@@ -15,6 +15,8 @@ from cvgnn.model.linear import product
 from cvgnn.sampling import FeatureSource
 
 _ROWS_PER_CHUNK = 1 << 14
+ELEMENTS_PER_CHUNK = 1 << 23
+"""Of the features that a chunk reads: a chunk that is converted takes as much memory."""
 
 
 def exact_hidden(model: GCN, features: FeatureSource, propagation: Propagation) -> list[Tensor]:
@@ -82,7 +84,8 @@ def _aggregate_and_multiply(layer: GCNLayer, H: Tensor, propagation: Propagation
 def _by_chunks(num_rows: int, layer: GCNLayer, compute: Callable[[int, int], Tensor]) -> Tensor:
     """Rows `0..num_rows-1` of `layer`'s output, computed in bounded pieces into one matrix."""
     out = torch.empty(num_rows, layer.weight.shape[1], dtype=layer.weight.dtype)
-    for first in range(0, num_rows, _ROWS_PER_CHUNK):
-        last = min(num_rows, first + _ROWS_PER_CHUNK)
+    step = max(1, min(_ROWS_PER_CHUNK, ELEMENTS_PER_CHUNK // layer.weight.shape[0]))
+    for first in range(0, num_rows, step):
+        last = min(num_rows, first + step)
         out[first:last] = compute(first, last)
     return out

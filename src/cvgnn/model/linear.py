@@ -47,11 +47,8 @@ def product(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
     return Z if bias is None else Z.add_(bias)
 
 
-def product_into(Z: Tensor, A: LayerInput, W: Tensor) -> None:
+def product_into(Z: Tensor, A: Tensor, W: Tensor) -> None:
     """`Z = A W`."""
-    if not isinstance(A, Tensor):
-        Z.copy_(A.product(W))
-        return
     with wide(A.shape[0] * W.numel()):
         if A.dtype == torch.bfloat16:
             Z.copy_(rounded_product(A, W))

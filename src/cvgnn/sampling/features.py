@@ -24,12 +24,12 @@ LayerInput: TypeAlias = Tensor | SparseInput
 
 
 class FeatureSource(ABC):
-    """Rows of `P X` by node id."""
+    """Rows of `P X` by node id: tensors, or, where `sparse` is true, `SparseInput`s."""
 
     num_features: int
     num_nodes: int
     dtype: torch.dtype
-    sparse = False  # whether `rows` and `span` give a `SparseInput`
+    sparse = False
 
     @abstractmethod
     def rows(self, ids: Tensor) -> LayerInput:

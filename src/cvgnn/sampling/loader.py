@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, TypeVar, final, get_args
@@ -38,8 +39,9 @@ class Cue:
     def give(self) -> None:
         """Now."""
         self.given = True
-        if self.begin is not None:
-            self.begin()
+        begin = self.begin
+        if begin is not None:
+            begin()
 
 
 def one_ahead(items: Iterator[T], cue: Cue | None = None) -> Iterator[T]:
@@ -47,19 +49,21 @@ def one_ahead(items: Iterator[T], cue: Cue | None = None) -> Iterator[T]:
 
     Args:
         items: computed one by one.
-        cue: given by a consumer who knows when the cores have time; without one, or until it is given for the first
-            time, an item is begun as soon as the one before is taken.
+        cue: given by a consumer who knows when the cores have time; without one, or until it is given, an item is begun
+            as soon as the one before is taken.
 
     >>> list(one_ahead(iter("abc")))
     ['a', 'b', 'c']
     """
-    end, cue = object(), cue or Cue()
+    end, cue, lock = object(), cue or Cue(), threading.Lock()
+    cue.given = False
     coming: list[Future[object]] = []
     with ThreadPoolExecutor(1, thread_name_prefix="cvgnn-draw") as helper:
 
         def begin() -> None:
-            if not coming:
-                coming.append(helper.submit(next, items, end))
+            with lock:  # another thread may read another epoch of the same loader, and give the cue
+                if not coming:
+                    coming.append(helper.submit(next, items, end))
 
         try:
             begin()
