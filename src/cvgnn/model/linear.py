@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cvgnn.model.rounded import rounded_product
+from cvgnn.model.rounded import rounded_gradient, rounded_product
 from cvgnn.parallel import wide
 from cvgnn.sampling import LayerInput
 
@@ -64,7 +64,7 @@ def weight_gradient(A: LayerInput, dZ: Tensor) -> Tensor:
         return A.transposed_product(dZ)
     with wide(A.numel() * dZ.shape[1]):
         if A.dtype == torch.bfloat16:
-            return rounded_product(A.t(), dZ).to(dZ.dtype)
+            return rounded_gradient(A, dZ)
         return torch.mm(dZ.t(), A).t().contiguous() if dZ.shape[1] <= _NARROW else torch.mm(A.t(), dZ)
 
 

@@ -1,7 +1,10 @@
-"""Products with a bfloat16 matrix: half the bytes, and half the time where the processor multiplies bfloat16.
+"""Products with bfloat16 rows: half the bytes, and half the time where the processor multiplies bfloat16.
 
 Both factors have 8 significant bits, sums are taken in float32, and the result is rounded to 8 bits again, as in the
 mixed precision that torch calls autocast. Where the processor cannot, the same is computed from float32 matrices.
+
+oneDNN, by which torch multiplies bfloat16, compiles code for each new shape and keeps it. Batches have new numbers of
+rows all the time, so rows are multiplied in a few shapes only: most of them, and the rest with rows of zeros below.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ import functools
 import torch
 from torch import Tensor
 
+MOST, REST = 256, 32
+"""As many rows as the first divides are multiplied as they are; the rest is filled up to a multiple of the second."""
+
 
 @functools.cache
 def is_native() -> bool:
@@ -19,12 +25,52 @@ def is_native() -> bool:
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
-def rounded_product(A: Tensor, B: Tensor) -> Tensor:
-    """`A B`, both rounded to bfloat16, and so is the result, a bfloat16 tensor.
+def rounded_product(A: Tensor, W: Tensor) -> Tensor:
+    """`A W`, `W` rounded to bfloat16, and so is the result, a bfloat16 tensor.
+
+    Args:
+        A: bfloat16 `[n, d_in]`.
+        W: `[d_in, d]`.
 
     >>> one = torch.ones(1, 1)
     >>> rounded_product(one.bfloat16(), one + 1 / 1024).item()
     1.0
     """
-    a, b = A.bfloat16(), B.bfloat16()
-    return torch.mm(a, b) if is_native() else torch.mm(a.float(), b.float()).bfloat16()
+    n, b = len(A), W.bfloat16()
+    if not is_native():
+        return torch.mm(A.float(), b.float()).bfloat16()
+    Z = torch.empty(n, W.shape[1], dtype=torch.bfloat16)
+    whole = n - n % MOST
+    if whole:
+        torch.mm(A[:whole], b, out=Z[:whole])
+    if whole < n:
+        Z[whole:] = torch.mm(_filled(A[whole:]), b)[: n - whole]
+    return Z
+
+
+def rounded_gradient(A: Tensor, dZ: Tensor) -> Tensor:
+    """`A^T dZ`, `dZ` rounded to bfloat16, and so is the result, of the dtype of `dZ`; of many rows it is the sum of two
+    that are.
+
+    Args:
+        A: bfloat16 `[n, d_in]`.
+        dZ: `[n, d]`.
+    """
+    n, b = len(A), dZ.bfloat16()
+    whole = n - n % MOST
+    parts = [(A[:whole], b[:whole])] if whole else []
+    if whole < n or not whole:
+        parts.append((_filled(A[whole:]), _filled(b[whole:])))
+    first, *others = [
+        (torch.mm(x.t(), y) if is_native() else torch.mm(x.float().t(), y.float()).bfloat16()).to(dZ.dtype)
+        for x, y in parts
+    ]
+    return first.add_(others[0]) if others else first
+
+
+def _filled(rows: Tensor) -> Tensor:
+    """With rows of zeros below, up to a multiple of `REST`."""
+    n = len(rows)
+    filled = rows.new_zeros(n + -n % REST, rows.shape[1])
+    filled[:n] = rows
+    return filled
