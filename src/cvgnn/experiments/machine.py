@@ -19,7 +19,7 @@ from cvgnn.experiments.identity import code_digest
 from cvgnn.graph import Graph, SparseFeatures
 
 # Multiply-adds of layer 0 in a step below which one thread is used. On two cores of an AMD EPYC a second thread made a
-# step of up to 19 million 0.92 to 1.35 times as long, and one of 48 million or more 0.76 to 0.93 times
+# step of up to 19 million 0.92 to 1.05 times as long, and one of 48 million or more 0.61 to 0.75 times
 # (docs/benchmarks/threads.md).
 _WORTH_SHARING = 25_000_000
 
