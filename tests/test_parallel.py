@@ -73,6 +73,8 @@ def test_every_row_is_in_one_part(num_rows: int, work: int, multiple: int) -> No
     assert [row for first, last in ranges for row in range(first, last)] == list(range(num_rows))
     assert all(first % multiple == 0 for first, _ in ranges)
     assert 1 <= len(ranges) <= (1 if num_rows * work < WORTH_SHARING else 3 if num_rows * work < MUCH else 6)
+    largest = max(last - first for first, last in ranges)
+    assert len(ranges) == 1 or largest * len(ranges) <= 1.5 * num_rows  # even shares, but for the last
     if num_rows == 1000 and multiple < 256:
         assert len(ranges) == {1: 1, WORTH_SHARING: 6, MUCH: 6}[work]
     seen = []

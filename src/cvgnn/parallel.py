@@ -30,6 +30,9 @@ COST_OF_MOVING = 32
 MUCH = 40 * WORTH_SHARING
 """Multiply-adds from which two parts for each thread cost nothing that counts."""
 
+UNEVEN = 1.25
+"""How much larger than their mean the largest part may be; else torch shares operations better, one by one."""
+
 _AS_IT_IS = nullcontext()
 _team = threading.local()
 _pools: dict[int, ThreadPoolExecutor] = {}
@@ -116,8 +119,8 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
 def parts(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
     """Ranges `first..last-1` that together are `0..num_rows`, for `over_parts`.
 
-    One for each thread, or one in all where sharing does not pay; two for each where there is much to do, because some
-    rows take longer than others, and some threads are disturbed.
+    One for each thread, or one in all where sharing does not pay or would be uneven; two for each where there is much
+    to do, because some rows take longer than others, and some threads are disturbed.
 
     Args:
         num_rows: how many rows there are.
@@ -130,6 +133,8 @@ def parts(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int
     total = num_rows * work
     count = 1 if total < WORTH_SHARING or team_size() == 1 else team_size() * (1 if total < MUCH else 2)
     share = max(1, -(-num_rows // (count * multiple))) * multiple
+    if share * count > UNEVEN * num_rows:
+        return [(0, num_rows)]
     return [(first, min(first + share, num_rows)) for first in range(0, max(num_rows, 1), share)]
 
 

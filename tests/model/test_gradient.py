@@ -123,11 +123,12 @@ def test_rows_that_threads_share(options: dict, threads: int, monkeypatch: pytes
     monkeypatch.setattr(small, "LARGEST", 0)
     smoothing = options.get("smoothing", 0.0)
     graph, model, estimator, loader = setting(
-        **{k: v for k, v in options.items() if k != "smoothing"}, nodes=1500, batch_size=400
+        **{k: v for k, v in options.items() if k != "smoothing"}, nodes=4000, batch_size=700
     )
     with thread_count(threads):
         batch = next(iter(loader.epoch(1)))
-        assert batch.inputs.numel() > 2 * kernels.PART
+        n = batch.inputs.numel()
+        assert (len(parallel.parts(n, 1, multiple=kernels.rows_in_part(n))) > 1) == (threads > 1)
         value = loss_and_gradient(model, batch, estimator, graph.y, smoothing=smoothing).value
     mine = [p.grad for p in model.parameters()]
     expected = cross_entropy(batch.select(model(batch, estimator)), graph.y[batch.ids], label_smoothing=smoothing)
