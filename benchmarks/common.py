@@ -47,6 +47,7 @@ def load(size: str) -> Any:
         return cvgnn.load(f"synthetic-{size}")
     if (SHARED / "planetoid").is_dir():
         return cvgnn.load("cora", root=SHARED / "planetoid")
+    _before["stand_in"] = " Cora's files are not at hand: `cora` is the bundled CiteSeer here."
     return cvgnn.load("citeseer")
 
 
@@ -120,6 +121,8 @@ def report(
     for heading, rows in tables.items():
         if rows:
             print(f"\n{heading}\n{table(rows)}")
+    if "stand_in" in here:
+        print(f"\n{here['stand_in'].strip()}")
     print(f"\nwritten: {name}.json and {name}.md in {out}")
 
 
@@ -127,5 +130,5 @@ def describe(here: Mapping[str, Any]) -> str:
     return (
         f"Machine: {here['cpu']}, {here['cores']} cores ({here['caches']}), {here['memory_gib']} GiB; load before the "
         f"run {here['load_before']}. Python {here['python']}, torch {here['torch']}, numpy {here['numpy']}, numba "
-        f"{here['numba']}, cvgnn {here['cvgnn']} ({here['commit']}), {here['date']}."
+        f"{here['numba']}, cvgnn {here['cvgnn']} ({here['commit']}), {here['date']}.{here.get('stand_in', '')}"
     )
