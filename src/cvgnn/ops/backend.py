@@ -1,0 +1,37 @@
+"""Which implementation of an operation runs: the compiled one for CPU tensors, plain torch for every other device.
+
+Each operation of `cvgnn.ops` exists twice and computes the same numbers. The plain one is public torch only, so it
+runs wherever torch does, it can be differentiated any number of times, and it is the twin in the tests.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor
+
+_state = threading.local()
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Run the plain torch implementation of every operation in this thread, on CPU tensors too.
+
+    >>> import torch
+    >>> with plain():
+    ...     use_compiled(torch.zeros(1))
+    False
+    """
+    before = getattr(_state, "plain", False)
+    _state.plain = True
+    try:
+        yield
+    finally:
+        _state.plain = before
+
+
+def use_compiled(*tensors: Tensor) -> bool:
+    """Whether the compiled implementation is to be used for these tensors: all on the CPU, and not within `plain`."""
+    return not getattr(_state, "plain", False) and all(t.is_cpu for t in tensors)
