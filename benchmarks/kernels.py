@@ -21,13 +21,14 @@ import numpy as np
 import torch
 from torch.nn.functional import layer_norm
 
-from cvgnn.estimator import History, bfloat16
+from cvgnn.estimator import History
 from cvgnn.graph import Rows, weighted_sum
 from cvgnn.model import hidden, passes, small
-from cvgnn.model.dropout import Dropout
-from cvgnn.model.linear import product, weight_gradient
-from cvgnn.model.rounded import is_native
-from cvgnn.moving import write_rows
+from cvgnn.ops import bf16_row_sum as bfloat16
+from cvgnn.ops.bf16_matmul import is_native
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.history_write import write_rows
+from cvgnn.ops.matmul import product, weight_gradient
 from cvgnn.sampling import Batch, Block
 
 Work = Callable[[], object]

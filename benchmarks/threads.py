@@ -29,7 +29,7 @@ from cvgnn.experiments import machine
 from cvgnn.experiments.machine import batch_rows, thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
-from cvgnn.parallel import over_rows
+from cvgnn.ops.threads import over_rows
 from cvgnn.sampling import Batch
 from cvgnn.sampling.loader import WORTH_DRAWING_AHEAD, one_ahead
 from cvgnn.training import Trainer

@@ -18,10 +18,10 @@ from scipy import sparse
 
 import cvgnn
 from cvgnn.datasets import synthetic
-from cvgnn.datasets import synthetic_kernels as kernels
 from cvgnn.datasets.synthetic import PRESETS, SyntheticGraph, generate, generate_store, load_preset, small_spec
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Graph, Propagation
+from cvgnn.ops import synthetic_kernels as kernels
 from cvgnn.rng import GOLDEN, MASK, Purpose, derive, mix
 from cvgnn.store import is_store, open_store, verify_store
 

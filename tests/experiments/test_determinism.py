@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import cvgnn
-from cvgnn import parallel
 from cvgnn.experiments.machine import thread_count
+from cvgnn.ops import threads as parallel
 from cvgnn.sampling import Batch
 
 GRAPH = cvgnn.load("citeseer")

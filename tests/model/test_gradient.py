@@ -12,12 +12,13 @@ import torch
 from scipy.sparse import csr_array
 from torch.nn.functional import cross_entropy
 
-from cvgnn import parallel
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Graph, Propagation, SparseFeatures
-from cvgnn.model import GCN, ByHand, check_labels, exact_hidden, kernels, loss_and_gradient, small
+from cvgnn.model import GCN, ByHand, check_labels, exact_hidden, loss_and_gradient, small
+from cvgnn.ops import layer_kernels as kernels
+from cvgnn.ops import threads as parallel
 from cvgnn.sampling import BatchLoader, FeatureSource, LayerInput, NeighborSampler, propagate_features
 from tests.build import graph_from_dense, random_adjacency
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from cvgnn.graph import Rows
-from cvgnn.model.dropout import Dropout
 from cvgnn.model.hidden import Sigma, activate_and_aggregate, activate_in_place
-from cvgnn.model.kernels import PART
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.layer_kernels import PART
 from cvgnn.sampling import Block
 
 Given = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, layer_norm
 
-from cvgnn import parallel
 from cvgnn.estimator import ControlVariate
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Propagation
-from cvgnn.model import GCN, exact_hidden, exact_logits, loss_and_gradient, rounded
-from cvgnn.model.linear import linear, product, weight_gradient
+from cvgnn.model import GCN, exact_hidden, exact_logits, loss_and_gradient
+from cvgnn.ops import bf16_matmul as rounded
+from cvgnn.ops import threads as parallel
+from cvgnn.ops.matmul import linear, product, weight_gradient
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
 from cvgnn.training import Trainer
 from tests.build import graph_from_dense, random_adjacency

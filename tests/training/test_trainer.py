@@ -12,7 +12,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.estimator import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Graph, Propagation
 from cvgnn.model import GCN, exact_hidden, small
-from cvgnn.model.dropout import Dropout
+from cvgnn.ops.dropout import Dropout
 from cvgnn.optim import make_optimizer
 from cvgnn.optim.reference import ReferenceOptimizer
 from cvgnn.reference import ReferenceTrainer

@@ -212,7 +212,7 @@ def load_preset(name: str, root: Path, *, progress: Progress | None = None) -> G
 
 def _build(spec: SyntheticGraph, new_array: NewArray, tell: Progress) -> None:
     """All arrays of the graph, the same whatever the sizes of the pieces they are made in."""
-    from cvgnn.datasets import synthetic_kernels as kernels
+    from cvgnn.ops import synthetic_kernels as kernels
 
     n, num_blocks = spec.num_nodes, BLOCKS_PER_CLASS * spec.num_classes
     of_place = np.arange(n) * num_blocks // n

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, layer_norm
 
 from cvgnn.graph import Propagation, Rows
-from cvgnn.graph.rows import weighted_sum
 from cvgnn.model import GCN
 from cvgnn.model.hidden import EPS
+from cvgnn.ops.row_sum import weighted_sum
 from cvgnn.sampling import BatchLoader, FeatureSource, LayerInput, NeighborSampler, SparseInput
 
 

@@ -20,7 +20,7 @@ from cvgnn.errors import require_integer, unknown_name
 from cvgnn.estimator import Estimator
 from cvgnn.model import GCN, exact_hidden
 from cvgnn.model.hidden import activate_and_aggregate
-from cvgnn.model.linear import linear
+from cvgnn.ops.matmul import linear
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training import Trainer
 

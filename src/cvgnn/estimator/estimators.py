@@ -16,7 +16,7 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator.history import History
 from cvgnn.graph import Rows, differentiable_sum
-from cvgnn.graph.rows import Array
+from cvgnn.ops.row_sum import Array
 from cvgnn.sampling import Batch, FeatureSource, LayerInput
 
 EstimatorName = Literal["cv", "ns", "exact"]

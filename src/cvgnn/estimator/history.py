@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from cvgnn.errors import require, require_integer
-from cvgnn.estimator import bfloat16
 from cvgnn.graph import Rows, weighted_sum
-from cvgnn.graph.rows import Array
-from cvgnn.moving import write_rows
+from cvgnn.ops import bf16_row_sum as bfloat16
+from cvgnn.ops.history_write import write_rows
+from cvgnn.ops.row_sum import Array
 
 
 @final

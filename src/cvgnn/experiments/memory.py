@@ -10,7 +10,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.experiments.machine import batch_rows
 from cvgnn.graph import Graph, SparseFeatures
 from cvgnn.model.inference import ELEMENTS_PER_CHUNK
-from cvgnn.model.rounded import is_native
+from cvgnn.ops.bf16_matmul import is_native
 
 _GIB = 2**30
 _SCRATCH = 1 << 25

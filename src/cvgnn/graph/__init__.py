@@ -9,8 +9,8 @@ from cvgnn.graph.graph import Graph as Graph
 from cvgnn.graph.propagation import NORMALIZATIONS as NORMALIZATIONS
 from cvgnn.graph.propagation import Normalization as Normalization
 from cvgnn.graph.propagation import Propagation as Propagation
-from cvgnn.graph.rows import Rows as Rows
-from cvgnn.graph.rows import differentiable_sum as differentiable_sum
-from cvgnn.graph.rows import weighted_sum as weighted_sum
 from cvgnn.graph.sparse_features import SparseFeatures as SparseFeatures
 from cvgnn.graph.split import RandomSplit as RandomSplit
+from cvgnn.ops.row_sum import Rows as Rows
+from cvgnn.ops.row_sum import differentiable_sum as differentiable_sum
+from cvgnn.ops.row_sum import weighted_sum as weighted_sum

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from cvgnn.errors import unknown_name
 from cvgnn.graph.graph import Graph
-from cvgnn.graph.rows import Rows, weighted_sum
 from cvgnn.graph.sparse_features import SparseFeatures
+from cvgnn.ops.row_sum import Rows, weighted_sum
 
 Normalization = Literal["symmetric", "random-walk"]
 NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)

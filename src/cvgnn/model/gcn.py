@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from cvgnn.errors import CvgnnError, require, require_integer, require_number, unknown_name
 from cvgnn.estimator import Estimator
-from cvgnn.model.dropout import Dropout
-from cvgnn.model.dropped import dropped
 from cvgnn.model.hidden import EPS, Sigma, activate_and_aggregate
-from cvgnn.model.linear import linear
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.input_dropout import dropped
+from cvgnn.ops.matmul import linear
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch
 

@@ -16,12 +16,12 @@ from torch.nn.modules import module as torch_modules
 from cvgnn.errors import CvgnnError, require
 from cvgnn.estimator import Estimator
 from cvgnn.model import small
-from cvgnn.model.dropout import Dropout
-from cvgnn.model.dropped import dropped_dense, dropped_sparse
 from cvgnn.model.gcn import GCN
 from cvgnn.model.passes import HiddenLayer, Rows, last_layer
 from cvgnn.model.small import Layers, Loss, TwoLayers
-from cvgnn.parallel import COST_OF_MOVING, parts
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.input_dropout import dropped_dense, dropped_sparse
+from cvgnn.ops.threads import COST_OF_MOVING, parts
 from cvgnn.sampling import Batch, SparseInput
 
 

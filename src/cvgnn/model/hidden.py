@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.model import kernels
-from cvgnn.model.dropout import Dropout
-from cvgnn.parallel import over_rows
+from cvgnn.ops import layer_kernels as kernels
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.threads import over_rows
 from cvgnn.sampling import Block
 
 Array = np.ndarray[Any, np.dtype[Any]]

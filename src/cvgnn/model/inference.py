@@ -11,7 +11,7 @@ from cvgnn.errors import require
 from cvgnn.graph import Propagation
 from cvgnn.model.gcn import GCN, GCNLayer
 from cvgnn.model.hidden import activate_in_place
-from cvgnn.model.linear import product
+from cvgnn.ops.matmul import product
 from cvgnn.sampling import FeatureSource
 
 _ROWS_PER_CHUNK = 1 << 14

@@ -14,11 +14,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from cvgnn.model import kernels, small
-from cvgnn.model.dropout import Dropout
+from cvgnn.model import small
 from cvgnn.model.hidden import Back, Pass, Sigma
-from cvgnn.model.linear import input_gradient_into, product, product_into, weight_gradient
-from cvgnn.parallel import COST_OF_MOVING, over_parts, parts
+from cvgnn.ops import layer_kernels as kernels
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.matmul import input_gradient_into, product, product_into, weight_gradient
+from cvgnn.ops.threads import COST_OF_MOVING, over_parts, parts
 from cvgnn.sampling import Batch, Block, LayerInput, SparseInput
 
 Rows = Callable[[int, int], Tensor]

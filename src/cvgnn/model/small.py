@@ -1,6 +1,6 @@
 """Small batches, where calling torch a hundred times takes longer than the sums: compiled code chains the kernels.
 
-The kernels are those that `cvgnn.model.hidden` and `cvgnn.sampling.sparse_product` call one by one, so the numbers are
+The kernels are those that `cvgnn.model.hidden` and `cvgnn.ops.sparse_matmul` call one by one, so the numbers are
 the same; the last layer is `kernels.top`.
 """
 
@@ -16,13 +16,13 @@ from torch import Tensor
 
 from cvgnn.errors import CvgnnError
 from cvgnn.estimator import Estimator
-from cvgnn.model import kernels
-from cvgnn.model.dropout import Dropout
 from cvgnn.model.hidden import EPS, Sigma
-from cvgnn.moving import first_outside
-from cvgnn.parallel import worth_sharing
+from cvgnn.ops import layer_kernels as kernels
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.history_write import first_outside
+from cvgnn.ops.sparse_matmul import accumulate, multiply
+from cvgnn.ops.threads import worth_sharing
 from cvgnn.sampling import Batch, LayerInput, SparseInput
-from cvgnn.sampling.sparse_product import accumulate, multiply
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

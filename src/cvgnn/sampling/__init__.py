@@ -1,11 +1,12 @@
 """Batches, neighbor draws and rows of `P X`: everything a training step reads of the graph."""
 
+from cvgnn.ops.sparse_matmul import LayerInput as LayerInput
+from cvgnn.ops.sparse_matmul import SparseInput as SparseInput
 from cvgnn.sampling.block import Batch as Batch
 from cvgnn.sampling.block import Block as Block
 from cvgnn.sampling.features import FEATURE_NORMS as FEATURE_NORMS
 from cvgnn.sampling.features import FeatureNorm as FeatureNorm
 from cvgnn.sampling.features import FeatureSource as FeatureSource
-from cvgnn.sampling.features import LayerInput as LayerInput
 from cvgnn.sampling.features import propagate_features as propagate_features
 from cvgnn.sampling.loader import BATCH_MODES as BATCH_MODES
 from cvgnn.sampling.loader import BatchLoader as BatchLoader
@@ -13,4 +14,3 @@ from cvgnn.sampling.loader import BatchMode as BatchMode
 from cvgnn.sampling.neighbor import NeighborSampler as NeighborSampler
 from cvgnn.sampling.schemes import SCHEMES as SCHEMES
 from cvgnn.sampling.schemes import Scheme as Scheme
-from cvgnn.sampling.sparse_product import SparseInput as SparseInput

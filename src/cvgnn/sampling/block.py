@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.graph.rows import Rows
+from cvgnn.ops.row_sum import Rows
 
 
 @final

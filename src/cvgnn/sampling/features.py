@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, TypeAlias, final, get_args
+from typing import Literal, final, get_args
 
 import torch
 from torch import Tensor
 
 from cvgnn.errors import require, unknown_name
 from cvgnn.graph import Graph, Propagation, SparseFeatures
-from cvgnn.parallel import COST_OF_MOVING, wide
-from cvgnn.sampling.sparse_product import SparseInput
+from cvgnn.ops.sparse_matmul import LayerInput, SparseInput
+from cvgnn.ops.threads import COST_OF_MOVING, wide
 
 FeatureNorm = Literal["none", "row", "l2"]
 FEATURE_NORMS: tuple[str, ...] = get_args(FeatureNorm)
 _ORDER = {"row": 1, "l2": 2}
 
 _ROWS_PER_PIECE = 1 << 14
-
-LayerInput: TypeAlias = Tensor | SparseInput
-"""Some rows of `P X`: what layer 0 multiplies by its weights."""
 
 
 class FeatureSource(ABC):
@@ -90,7 +87,7 @@ class DenseSource(FeatureSource):
 
     Args:
         PX: `P X`, of the model's dtype or in bfloat16, which has 8 significant bits. `rows` are of this dtype, and a
-            product with bfloat16 rows rounds the other factor and the result too (`cvgnn.model.rounded`).
+            product with bfloat16 rows rounds the other factor and the result too (`cvgnn.ops.bf16_matmul`).
         dtype: the model's, that of `PX` if not given. A `span`, which exact inference reads, has it.
     """
 

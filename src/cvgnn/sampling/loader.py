@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError, require, require_integer, unknown_name
-from cvgnn.parallel import team_size
+from cvgnn.ops.threads import team_size
 from cvgnn.rng import Purpose, numpy_generator
 from cvgnn.sampling.block import Batch
 from cvgnn.sampling.neighbor import NeighborSampler

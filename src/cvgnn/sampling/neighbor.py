@@ -13,8 +13,8 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError, require, require_integer
 from cvgnn.graph import Propagation, Rows
 from cvgnn.limits import MAX_DRAWS, check_fan_out
+from cvgnn.ops import sampling_kernels as kernels
 from cvgnn.rng import Purpose, stream
-from cvgnn.sampling import kernels
 from cvgnn.sampling.block import Block
 from cvgnn.sampling.schemes import Scheme, scheme_code
 

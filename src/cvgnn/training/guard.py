@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cvgnn.errors import CvgnnError, require_integer, require_number
 from cvgnn.estimator import Estimator
 from cvgnn.model import GCN, Loss, hidden
-from cvgnn.model.linear import product
+from cvgnn.ops.matmul import product
 from cvgnn.sampling import Batch, SparseInput
 
 _SHOWN_IDS = 8

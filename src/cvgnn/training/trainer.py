@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.estimator import Estimator
 from cvgnn.model import GCN, ByHand, Loss, check_labels
-from cvgnn.parallel import mostly_one_thread
+from cvgnn.ops.threads import mostly_one_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
 from cvgnn.training.guard import Diverged, Guard, first_bad, weights_are_finite

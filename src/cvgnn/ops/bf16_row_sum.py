@@ -17,9 +17,9 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Rows
-from cvgnn.moving import first_outside, prefetch
-from cvgnn.parallel import over_rows
+from cvgnn.ops.history_write import first_outside, prefetch
+from cvgnn.ops.row_sum import Rows
+from cvgnn.ops.threads import over_rows
 
 _AHEAD = 12  # rows: how far ahead of its use a row is asked for
 

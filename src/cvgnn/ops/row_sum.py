@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.parallel import COST_OF_MOVING, wide
+from cvgnn.ops.threads import COST_OF_MOVING, wide
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

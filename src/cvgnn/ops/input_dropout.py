@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.model import kernels
-from cvgnn.model.dropout import Dropout
-from cvgnn.parallel import over_rows
-from cvgnn.sampling import LayerInput, SparseInput
+from cvgnn.ops import layer_kernels as kernels
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.sparse_matmul import LayerInput, SparseInput
+from cvgnn.ops.threads import over_rows
 
 
 def dropped(A: LayerInput, drop: Dropout | None) -> LayerInput:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cvgnn.model.rounded import rounded_gradient, rounded_product
-from cvgnn.parallel import wide
-from cvgnn.sampling import LayerInput
+from cvgnn.ops.bf16_matmul import rounded_gradient, rounded_product
+from cvgnn.ops.sparse_matmul import LayerInput
+from cvgnn.ops.threads import wide
 
 # Up to here MKL multiplies by a narrow matrix faster when it is given the transposed product, up to five times with 8
 # columns; from 16 on nothing is gained (docs/benchmarks/kernels.md).
@@ -24,7 +24,7 @@ def linear(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
     """`A W [+ b]`, differentiable in all.
 
     Args:
-        A: `[n, d_in]`, a tensor or sparse rows; a bfloat16 tensor is a constant, see `cvgnn.model.rounded`.
+        A: `[n, d_in]`, a tensor or sparse rows; a bfloat16 tensor is a constant, see `cvgnn.ops.bf16_matmul`.
         W: `[d_in, d_out]`.
         bias: `[d_out]`, or None.
 

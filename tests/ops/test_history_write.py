@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cvgnn.moving import write_rows
+from cvgnn.ops.history_write import write_rows
 
 SPECIAL = torch.tensor([
     0x00000000, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x7FA00000,  # zeros, inf, NaN

@@ -2,7 +2,7 @@
 
 Legend: `z` a row of `A W`, `b` the bias, `m` and `r` LayerNorm's mean and 1/sqrt(variance + eps) of `z + b`, `x` the
 normalised row `(z + b - m) r`, `y` LayerNorm's output `x gain + shift`, `h = max(y, 0)`, `o` what is propagated: `h`
-after dropout. `cvgnn.reference` holds the literal twin; `cvgnn.model.dropout` the one of the mask.
+after dropout. `cvgnn.reference` holds the literal twin; `cvgnn.ops.dropout` the one of the mask.
 
 A row is summed in the lanes of the processor's vectors (`reassoc`); rows do not depend on each other, and sums over
 rows are taken in parts of `rows_in_part`, whatever the number of threads.
@@ -17,9 +17,9 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from cvgnn.model.dropout import SCRAMBLE
+from cvgnn.ops.dropout import SCRAMBLE
+from cvgnn.ops.sampling_kernels import mix
 from cvgnn.rng import GOLDEN
-from cvgnn.sampling.kernels import mix
 
 PART = 256
 """Rows in a part of a small batch; in a large one an eighth of it, because threads take whole parts each."""
@@ -29,7 +29,7 @@ FAST = {"reassoc", "contract", "nsz"}  # not "nnan" nor "ninf": a diverged run m
 
 
 def _scramble_words(context, u):  # type: ignore[no-untyped-def]
-    """`cvgnn.model.dropout.scramble`; numba's own arithmetic would take 64 bits for it, and so half the lanes."""
+    """`cvgnn.ops.dropout.scramble`; numba's own arithmetic would take 64 bits for it, and so half the lanes."""
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         word = ir.IntType(32)

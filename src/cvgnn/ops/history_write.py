@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.parallel import over_rows
+from cvgnn.ops.threads import over_rows
 
 _AHEAD = 4  # rows
 

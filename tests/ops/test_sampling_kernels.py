@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from cvgnn.graph import Propagation
+from cvgnn.ops import sampling_kernels as kernels
 from cvgnn.reference import SCHEMES, dense_P, draw_ranges, neighbor_lists
 from cvgnn.rng import chain, mix
-from cvgnn.sampling import kernels, reference
+from cvgnn.sampling import reference
 from cvgnn.sampling.schemes import scheme_code
 from tests.build import graph_from_dense, random_adjacency
 from tests.tiny import GRAPHS, all_draws

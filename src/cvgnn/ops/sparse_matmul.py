@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import torch
@@ -10,9 +10,9 @@ from numba import njit
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Rows, weighted_sum
-from cvgnn.moving import first_outside
-from cvgnn.parallel import over_rows
+from cvgnn.ops.history_write import first_outside
+from cvgnn.ops.row_sum import Rows, weighted_sum
+from cvgnn.ops.threads import over_rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -119,6 +119,10 @@ class SparseInput:
     def entries_per_row(self) -> int:
         """How many entries a row of the whole matrix has, about."""
         return self.arrays[2].size // max(1, self.arrays[0].size - 1)
+
+
+LayerInput: TypeAlias = Tensor | SparseInput
+"""Rows that a layer multiplies by its weights."""
 
 
 class _Product(torch.autograd.Function):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cvgnn.model.linear import linear
+from cvgnn.ops.matmul import linear
 
 
 @pytest.mark.parametrize("bias", [True, False])

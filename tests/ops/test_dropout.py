@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cvgnn.model.dropout import Dropout, scramble
+from cvgnn.ops.dropout import Dropout, scramble
 
 
 def mask(

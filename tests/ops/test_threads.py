@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cvgnn.parallel import MUCH, WORTH_SHARING, mostly_one_thread, over_parts, over_rows, parts, team_size, wide
+from cvgnn.ops.threads import MUCH, WORTH_SHARING, mostly_one_thread, over_parts, over_rows, parts, team_size, wide
 
 
 @pytest.fixture(autouse=True)
