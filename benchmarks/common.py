@@ -39,16 +39,23 @@ def parser(doc: str, name: str) -> argparse.ArgumentParser:
     return p
 
 
-def load(size: str) -> Any:
-    """The graph of a size: real Cora where it is at hand, else the bundled CiteSeer; the synthetic presets."""
+def source(size: str, data: Path = SHARED) -> tuple[str, Path | None]:
+    """The name of a size's graph and the folder it is read from: real Cora where `data` has it, else the bundled
+    CiteSeer, which the report then says; the synthetic presets."""
+    if size != "cora":
+        return f"synthetic-{size}", None
+    if (data / "planetoid").is_dir():
+        return "cora", data / "planetoid"
+    _before["stand_in"] = " Cora's files are not at hand: `cora` is the bundled CiteSeer here."
+    return "citeseer", None
+
+
+def load(size: str, data: Path = SHARED) -> Any:
+    """The graph of a size; see `source`."""
     import cvgnn
 
-    if size != "cora":
-        return cvgnn.load(f"synthetic-{size}")
-    if (SHARED / "planetoid").is_dir():
-        return cvgnn.load("cora", root=SHARED / "planetoid")
-    _before["stand_in"] = " Cora's files are not at hand: `cora` is the bundled CiteSeer here."
-    return cvgnn.load("citeseer")
+    name, root = source(size, data)
+    return cvgnn.load(name) if root is None else cvgnn.load(name, root=root)
 
 
 def machine() -> dict[str, Any]:
@@ -73,7 +80,7 @@ def machine() -> dict[str, Any]:
         "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "python": platform.python_version(),
         **{name: _version(name) for name in ("cvgnn", "torch", "numpy", "numba")},
-        "commit": _commit(),
+        "commit": commit(ROOT),
         "date": date.today().isoformat(),
     }
 
@@ -85,8 +92,10 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _commit() -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True)
+def commit(checkout: Path) -> str:
+    """What git calls a checkout's state."""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
 
 
