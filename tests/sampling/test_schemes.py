@@ -1,5 +1,6 @@
 from cvgnn import reference
-from cvgnn.sampling import SCHEMES, kernels
+from cvgnn.ops import sampling_kernels as kernels
+from cvgnn.sampling import SCHEMES
 from cvgnn.sampling.schemes import scheme_code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
@@ -139,3 +140,21 @@ def differentiable_sum(rows: Rows, transposed: Rows, table: Tensor) -> Tensor:
         `[m, d]`.
     """
     return _WeightedSum.apply(table, rows, transposed)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def row_blocks(cumulative: Array, budget: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows `[first, last)` of at most `budget` rows and cost, or of one row.
+
+    Args:
+        cumulative: int64 `[N + 1]`, rising; row `v` costs `cumulative[v + 1] - cumulative[v]`.
+        budget: of one block.
+
+    >>> list(row_blocks(np.array([0, 2, 3, 9, 9]), 3))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    first, n = 0, cumulative.size - 1
+    while first < n:
+        reach = int(np.searchsorted(cumulative, cumulative[first] + budget, side="right")) - 1
+        last = min(n, first + budget, max(first + 1, reach))
+        yield first, last
+        first = last

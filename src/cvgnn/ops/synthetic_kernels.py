@@ -13,16 +13,16 @@ import numpy as np
 from numba import njit
 
 from cvgnn.errors import require
+from cvgnn.ops.row_sum import row_blocks
+from cvgnn.ops.sampling_kernels import mix
 from cvgnn.rng import GOLDEN
-from cvgnn.store.checks import row_blocks
 
 Tell = Callable[[str, float], None]
 
 WORDS_PER_DRAW = 4  # 64-bit words of the stream that one draw of an edge may use
 
 _GOLDEN = np.uint64(GOLDEN)
-_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+_S32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _NONE = np.uint64(0)  # no edge: an edge has low < high
 _AHEAD = 512  # draws that are looked up together
@@ -36,10 +36,7 @@ _TWO_PI = np.float32(2.0 * np.pi)
 @njit(cache=True, nogil=True)
 def word(key, place):  # type: ignore[no-untyped-def]
     """64 random bits at one place of a key's stream: `cvgnn.rng.mix(key + (place + 1) GOLDEN)`."""
-    z = key + (np.uint64(place) + np.uint64(1)) * _GOLDEN
-    z = (z ^ (z >> _S30)) * _M1
-    z = (z ^ (z >> _S27)) * _M2
-    return z ^ (z >> _S31)
+    return mix(key + (np.uint64(place) + np.uint64(1)) * _GOLDEN)
 
 
 @njit(cache=True, nogil=True)

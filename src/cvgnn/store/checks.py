@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cvgnn.graph import Graph, SparseFeatures
+from cvgnn.ops.row_sum import row_blocks
 from cvgnn.store.files import damaged
 
 # An array of at most this many entries is looked through when a store is opened; of a larger one, both ends.
@@ -109,24 +110,6 @@ def check_features(folder: Path, form: str, matrix: object) -> None:
                 folder,
                 f"{form}_indices.npy has {columns[at]} at entry {at}; columns lie in 0..{matrix.num_columns - 1}",
             )
-
-
-def row_blocks(cumulative: np.ndarray, budget: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows `[first, last)` of at most `budget` rows and cost, or of one row.
-
-    Args:
-        cumulative: int64 `[N + 1]`, rising; row `v` costs `cumulative[v + 1] - cumulative[v]`.
-        budget: of one block.
-
-    >>> list(row_blocks(np.array([0, 2, 3, 9, 9]), 3))
-    [(0, 2), (2, 3), (3, 4)]
-    """
-    first, n = 0, cumulative.size - 1
-    while first < n:
-        reach = int(np.searchsorted(cumulative, cumulative[first] + budget, side="right")) - 1
-        last = min(n, first + budget, max(first + 1, reach))
-        yield first, last
-        first = last
 
 
 def _hash_sum(row: np.ndarray, column: np.ndarray, weight: np.ndarray | None) -> int:

@@ -7,8 +7,8 @@ import torch
 
 from cvgnn.errors import require
 from cvgnn.graph import Graph, Normalization, Propagation, SparseFeatures
+from cvgnn.ops.row_sum import row_blocks
 from cvgnn.store import checks, reader
-from cvgnn.store.checks import row_blocks
 from cvgnn.store.disk import told
 from cvgnn.store.reader import Progress
 from cvgnn.store.writer import StoreWriter
