@@ -18,6 +18,16 @@ def test_P_is_the_literal_product_of_matrices(name: str) -> None:
     np.testing.assert_allclose(dense_P(A, "random-walk"), np.linalg.inv(D) @ A_plus_I, rtol=1e-14, atol=0)
 
 
+@pytest.mark.parametrize("name", GRAPHS)
+def test_mean_and_sum_have_no_self_loop(name: str) -> None:
+    A = np.array(GRAPHS[name], dtype=float)
+    A -= np.diag(np.diag(A))
+    np.testing.assert_array_equal(dense_P(GRAPHS[name], "sum"), A)
+    mean = dense_P(GRAPHS[name], "mean")
+    for v, row in enumerate(A):
+        np.testing.assert_allclose(mean[v], row / row.sum() if row.any() else 0 * row, rtol=1e-15)
+
+
 def test_path_by_hand() -> None:
     P = dense_P([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     s = 1 / np.sqrt(6)
@@ -54,6 +64,7 @@ def test_neighbors_are_out_neighbors_sorted_without_self() -> None:
         ([[0, 1, 0], [1, 0, 0]], "symmetric", "square"),
         ([[0, -2], [-2, 0]], "symmetric", "sum to more than 0"),
         ([[0, np.nan], [1, 0]], "symmetric", "finite"),
+        ([[0, -2], [-2, 0]], "mean", "'sum' takes any weights"),
     ],
 )
 def test_mistakes(A: list[list[float]], normalization: str, sentence: str) -> None:

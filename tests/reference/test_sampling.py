@@ -21,7 +21,7 @@ from cvgnn.reference.propagation import Array
 from tests.tiny import GRAPHS, WEIGHTED, all_draws
 
 UNBIASED = ("without-replacement", "with-replacement")
-NORMALIZATIONS = ("symmetric", "random-walk")
+NORMALIZATIONS = ("symmetric", "random-walk", "mean", "sum")
 
 
 def expected_P_hat(P: Array, neighbors: list[list[int]], scheme: str, D: int) -> Array:

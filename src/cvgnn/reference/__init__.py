@@ -6,6 +6,7 @@ with the fast implementation is agreement of two independent readings of the pap
 
 from cvgnn.reference.algorithm1 import Optimizer as Optimizer
 from cvgnn.reference.algorithm1 import ReferenceTrainer as ReferenceTrainer
+from cvgnn.reference.gcn import batch_statistics as batch_statistics
 from cvgnn.reference.gcn import cv_forward_backward as cv_forward_backward
 from cvgnn.reference.gcn import exact_forward as exact_forward
 from cvgnn.reference.gcn import receptive_fields as receptive_fields
@@ -17,3 +18,4 @@ from cvgnn.reference.sampling import P_hat_row as P_hat_row
 from cvgnn.reference.sampling import draw_ranges as draw_ranges
 from cvgnn.reference.sampling import num_draws as num_draws
 from cvgnn.reference.sampling import positions as positions
+from cvgnn.reference.spec import Spec as Spec

@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper, line by line.
 
 Legend (the paper's letters):
-    A, P        adjacency matrix, normalized adjacency matrix [N, N]
+    A, P        adjacency matrix, propagation matrix [N, N]
     X, y        features [N, d_0], labels [N]
     W_t, G_t    parameters of iteration t, gradient of the batch loss; lists in the order of `params`
     H^(k)       representations of this step's forward pass; Hbar^(k) their histories [N, d_k]
@@ -9,7 +9,8 @@ Legend (the paper's letters):
     D^(k)       fan-out of layer k, k = 1..K-1 (layer 0 is exact)
     r^(k)       receptive field at layer k
 
-Leaving the paper: line 2 initialises the histories with sigma (the paper leaves it out), at W_1.
+Leaving the paper: line 2 initialises the histories with sigma (the paper leaves it out), at W_1. Networks other than
+the GCN, and BatchNorm's statistics, are ours.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cvgnn.errors import CvgnnError, require, unknown_name
-from cvgnn.reference.gcn import ESTIMATORS, Ids, Masks, cv_forward_backward, exact_forward
+from cvgnn.reference.gcn import ESTIMATORS, Ids, Masks, batch_statistics, cv_forward_backward, exact_forward
 from cvgnn.reference.propagation import Array, dense_P, neighbor_lists
 from cvgnn.reference.sampling import P_hat
+from cvgnn.reference.spec import GCN, Spec
 
 LayerDraws = Callable[[int, int], Sequence[int]] | Mapping[int, Mapping[int, Sequence[int]]]
 
@@ -43,16 +45,20 @@ class ReferenceTrainer:
         X: Features [N, d_0].
         y: Labels [N].
         params: W_1 by name, in the order the optimizer sees; copied.
-        K: Number of layers.
+        K: Number of layers, a linear input layer among them.
         fan_outs: D^(k) at index k, k = 1..K-1; index 0 is not read (None). -1 takes all neighbors.
         scheme: How neighbors are drawn, one of `sampling.SCHEMES`.
         estimator: "cv", "ns" or "exact" ("exact" reads neither fan_outs nor draws).
-        normalization: "symmetric" or "random-walk".
+        normalization: One of `propagation.NORMALIZATIONS`.
         smoothing: Of the labels, see `layers.softmax_cross_entropy`.
         optimizer: Object with `step(W, G) -> W`.
+        spec: The network; a GCN if not given.
+        statistics_every: BatchNorm's statistics are computed at W_1, and anew at W_t before every step t = 1, 2, ...
+            with (t - 1) % statistics_every == 0; 0 keeps those of W_1.
 
-    After each step: `params` is W_{t+1}; `Hbar` the updated histories by k = 1..K-1; `loss`, `grads`, `H` and
-    `fields` ([r^(0), ..., r^(K)]) are those of this step, at W_t. Histories are kept for every estimator,
+    After each step: `params` is W_{t+1}; `Hbar` the updated histories by k = 1..K-1; `loss`, `grads`, `H`,
+    `fields` ([r^(0), ..., r^(K)]) and `statistics` (by layer; empty unless the norm is "batch") are those of this step,
+    at W_t. Histories are kept for every estimator,
     though only "cv" reads them.
     """
 
@@ -70,10 +76,16 @@ class ReferenceTrainer:
         normalization: str = "symmetric",
         smoothing: float = 0.0,
         optimizer: Optimizer,
+        spec: Spec = GCN,
+        statistics_every: int = 0,
     ) -> None:
         if estimator not in ESTIMATORS:
             raise unknown_name("estimator", estimator, ESTIMATORS)
         require(len(fan_outs) == K, f"fan_outs must have {K} entries (index 0 unused), not {len(fan_outs)}")
+        require(
+            statistics_every >= 0, f"statistics_every must be a number of steps or 0 (never), not {statistics_every}"
+        )
+        self.spec, self.statistics_every, self.t = spec, statistics_every, 1
         self.K, self.fan_outs, self.scheme, self.estimator = K, list(fan_outs), scheme, estimator
         self.smoothing = smoothing
         self.P = dense_P(A, normalization)
@@ -83,7 +95,8 @@ class ReferenceTrainer:
         self.params = {name: np.array(W, dtype=np.float64) for name, W in params.items()}
         self.optimizer = optimizer
         # Line 2.
-        H, _ = exact_forward(self.params, self.P, self.X, K)
+        self.statistics = batch_statistics(self.params, self.P, self.X, spec)
+        H, _ = exact_forward(self.params, self.P, self.X, K, spec, self.statistics)
         self.Hbar = {k: H[k].copy() for k in range(1, K)}
         self.loss = float("nan")
         self.grads: dict[str, Array] = {}
@@ -113,13 +126,26 @@ class ReferenceTrainer:
             batch: Node ids, repeats allowed.
             draws: draws[k][v] or draws(k, v), the raw draws of node v at layer k = 1..K-1; asked only for v in
                 r^(k+1) that consume draws.
-            masks: Dropout masks by k = 0..K-1, [N, d_k], already scaled; that of layer 0 acts on P X.
+            masks: Dropout masks, see `cv_forward_backward`.
         """
+        if self.statistics_every > 0 and (self.t - 1) % self.statistics_every == 0:
+            self.statistics = batch_statistics(self.params, self.P, self.X, self.spec)
         # Lines 4 and 5: neighbor sampling.
         P_hats = {} if self.estimator == "exact" else self.sample(batch, draws)
         # Lines 6 to 11: forward, loss, gradient G_t at W_t.
         self.loss, self.grads, self.H, self.fields = cv_forward_backward(
-            self.params, self.P, P_hats, self.Hbar, self.X, self.y, batch, masks, self.estimator, self.smoothing
+            self.params,
+            self.P,
+            P_hats,
+            self.Hbar,
+            self.X,
+            self.y,
+            batch,
+            masks,
+            self.estimator,
+            self.smoothing,
+            self.spec,
+            self.statistics,
         )
         # Line 12: W_{t+1}.
         W = self.optimizer.step(list(self.params.values()), list(self.grads.values()))
@@ -128,3 +154,4 @@ class ReferenceTrainer:
         for k in range(1, self.K):
             for v in self.fields[k]:
                 self.Hbar[k][v] = self.H[k][v]
+        self.t += 1

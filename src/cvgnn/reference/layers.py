@@ -1,16 +1,18 @@
-"""What stands between Z and H, and after the last Z: LayerNorm, ReLU, softmax cross entropy; each with its gradient.
+"""What stands between Z and H, and after the last Z: norm, activation, softmax cross entropy; each with its gradient.
 
 Legend (the paper's letters):
     Z      pre-activation [rows, d]
-    H      representation, H = sigma(Z) = ReLU(LayerNorm(Z)) in hidden layers, H = Z in the last
+    H      representation, H = sigma(Z) = act(norm(Z)) in hidden layers, H = Z in the last
     f      loss of one node, here softmax cross entropy on the logits
-    gamma, beta    LayerNorm's affine parameters [d], "layers.k.norm.weight" and "layers.k.norm.bias"
+    gamma, beta    the norm's affine parameters [d], "layers.k.norm.weight" and "layers.k.norm.bias"
+    mean, var      of each column of Z over all nodes [d]; BatchNorm's statistics
     dQ     derivative of the batch loss by Q, of the shape of Q
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,9 @@ from cvgnn.errors import require
 from cvgnn.reference.propagation import Array
 
 EPS = 1e-5
+NORMS = ("none", "layer", "batch")
+
+Statistics = tuple[Array, Array]
 
 
 def layer_norm(Z: Array, gamma: Array, beta: Array) -> Array:
@@ -28,6 +33,23 @@ def layer_norm(Z: Array, gamma: Array, beta: Array) -> Array:
     [[-1.0, 1.0]]
     """
     return _standardized(Z)[0] * gamma + beta
+
+
+def batch_norm(Z: Array, gamma: Array, beta: Array, statistics: Statistics) -> Array:
+    """(Z - mean) / sqrt(var + 1e-5) gamma + beta along each column, with the mean and var [d] given.
+
+    >>> batch_norm(np.array([[3.0]]), np.ones(1), np.zeros(1), (np.array([1.0]), np.array([4.0]))).round(3).tolist()
+    [[1.0]]
+    """
+    mean, var = statistics
+    return (Z - mean) / np.sqrt(var + EPS) * gamma + beta
+
+
+def batch_norm_backward(dY: Array, Z: Array, gamma: Array, statistics: Statistics) -> tuple[Array, Array, Array]:
+    """The derivatives by Z, gamma and beta; mean and var are constants."""
+    mean, var = statistics
+    deviation = np.sqrt(var + EPS)
+    return dY * gamma / deviation, (dY * (Z - mean) / deviation).sum(axis=0), dY.sum(axis=0)
 
 
 def _standardized(Z: Array) -> tuple[Array, Array]:
@@ -45,25 +67,64 @@ def layer_norm_backward(dY: Array, Z: Array, gamma: Array) -> tuple[Array, Array
     return (dX - mean_dX - X * mean_XdX) / deviation, (dY * X).sum(axis=0), dY.sum(axis=0)
 
 
-def sigma(params: Mapping[str, Array], k: int, Z: Array) -> Array:
-    """H^(k+1) = sigma(Z^(k+1)) of a hidden layer (eq. 6): [LayerNorm,] ReLU; dropout is the caller's."""
-    return np.maximum(_normalized(params, k, Z), 0.0)
+def _Phi(Z: Array) -> Array:
+    """The normal distribution function, by the error function."""
+    result: Array = 0.5 * (1.0 + np.vectorize(math.erf, otypes=[np.float64])(Z / math.sqrt(2.0)))
+    return result
 
 
-def _normalized(params: Mapping[str, Array], k: int, Z: Array) -> Array:
+# Each activation and its slope; that of ReLU is 0 at 0, as in torch.
+ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
+    "relu": (lambda Z: np.maximum(Z, 0.0), lambda Z: np.where(Z > 0, 1.0, 0.0)),
+    "elu": (lambda Z: np.where(Z > 0, Z, np.expm1(np.minimum(Z, 0.0))), lambda Z: np.exp(np.minimum(Z, 0.0))),
+    "gelu": (lambda Z: Z * _Phi(Z), lambda Z: _Phi(Z) + Z * np.exp(-(Z**2) / 2) / math.sqrt(2 * math.pi)),
+}
+
+
+def sigma(
+    params: Mapping[str, Array], k: int, Z: Array, activation: str = "relu", statistics: Statistics | None = None
+) -> Array:
+    """H^(k+1) = sigma(Z^(k+1)) of a hidden layer (eq. 6): [norm,] activation; dropout is the caller's.
+
+    Args:
+        params: Parameters by name; the norm is off without "layers.k.norm.weight".
+        k: The layer.
+        Z: Pre-activation [rows, d].
+        activation: One of `ACTIVATIONS`.
+        statistics: (mean, var) of BatchNorm, [d] each; None is LayerNorm.
+
+    >>> sigma({}, 0, np.array([[-1.0, 2.0]]), "elu").round(3).tolist()
+    [[-0.632, 2.0]]
+    """
+    return ACTIVATIONS[activation][0](_normalized(params, k, Z, statistics))
+
+
+def _normalized(params: Mapping[str, Array], k: int, Z: Array, statistics: Statistics | None) -> Array:
     name = f"layers.{k}.norm"
     if f"{name}.weight" not in params:
         return Z
-    return layer_norm(Z, params[f"{name}.weight"], params[f"{name}.bias"])
+    gamma, beta = params[f"{name}.weight"], params[f"{name}.bias"]
+    return layer_norm(Z, gamma, beta) if statistics is None else batch_norm(Z, gamma, beta, statistics)
 
 
-def sigma_backward(params: Mapping[str, Array], k: int, Z: Array, dH: Array) -> tuple[Array, dict[str, Array]]:
-    """dZ^(k+1) from dH^(k+1), and the gradients of layer k's norm; ReLU has slope 0 at 0, as in torch."""
+def sigma_backward(
+    params: Mapping[str, Array],
+    k: int,
+    Z: Array,
+    dH: Array,
+    activation: str = "relu",
+    statistics: Statistics | None = None,
+) -> tuple[Array, dict[str, Array]]:
+    """dZ^(k+1) from dH^(k+1), and the gradients of layer k's norm, for the arguments of `sigma`."""
     name = f"layers.{k}.norm"
-    dY = np.where(_normalized(params, k, Z) > 0, dH, 0.0)
+    dY = dH * ACTIVATIONS[activation][1](_normalized(params, k, Z, statistics))
     if f"{name}.weight" not in params:
         return dY, {}
-    dZ, dgamma, dbeta = layer_norm_backward(dY, Z, params[f"{name}.weight"])
+    gamma = params[f"{name}.weight"]
+    if statistics is None:
+        dZ, dgamma, dbeta = layer_norm_backward(dY, Z, gamma)
+    else:
+        dZ, dgamma, dbeta = batch_norm_backward(dY, Z, gamma, statistics)
     return dZ, {f"{name}.weight": dgamma, f"{name}.bias": dbeta}
 
 

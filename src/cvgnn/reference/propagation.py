@@ -4,8 +4,8 @@ Legend (the paper's letters):
     N      number of nodes
     A      adjacency matrix [N, N], possibly weighted; its diagonal is ignored
     I      identity: the one self loop of weight 1 that every node has in A + I
-    D~     diagonal matrix of the row sums of A + I
-    P      normalized adjacency matrix [N, N]
+    D, D~  diagonal matrices of the row sums of A and of A + I
+    P      propagation matrix [N, N]: the normalized adjacency matrix
     N_v    neighbors of v, never v itself
 """
 
@@ -18,7 +18,7 @@ from cvgnn.errors import require, unknown_name
 
 Array = npt.NDArray[np.float64]
 
-NORMALIZATIONS = ("symmetric", "random-walk")
+NORMALIZATIONS = ("symmetric", "random-walk", "mean", "sum")
 
 
 def _without_self_loops(A: npt.ArrayLike) -> Array:
@@ -38,31 +38,37 @@ def dense_P(A: npt.ArrayLike, normalization: str = "symmetric") -> Array:
 
         symmetric:    P = D~^-1/2 (A + I) D~^-1/2
         random-walk:  P = D~^-1 (A + I)
+        mean:         P = D^-1 A      no self loop; a row of zeros for a node without neighbors
+        sum:          P = A           no self loop
 
-    Self loops already in A are merged with the one that A + I adds: the diagonal of A + I is 1.
-    A may be directed (not symmetric); D~ holds row sums in any case.
+    Self loops already in A are merged with the one that A + I adds: the diagonal of A + I is 1, that of A is 0.
+    A may be directed (not symmetric); D and D~ hold row sums in any case.
 
     Args:
         A: Adjacency matrix [N, N], weighted or not.
-        normalization: `"symmetric"` or `"random-walk"`.
+        normalization: One of `NORMALIZATIONS`.
 
     Returns:
         P, [N, N].
 
     >>> dense_P([[0, 1], [1, 0]]).tolist()
     [[0.5, 0.5], [0.5, 0.5]]
+    >>> dense_P([[0, 1, 3], [1, 0, 0], [0, 0, 0]], "mean").tolist()
+    [[0.0, 0.25, 0.75], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    A_plus_I = _without_self_loops(A)
-    np.fill_diagonal(A_plus_I, 1.0)
-    d = A_plus_I.sum(axis=1)
-    require(bool((d > 0).all()), "A has a row whose weights, with the self loop, do not sum to more than 0")
-    if normalization == "symmetric":
-        P: Array = A_plus_I / np.sqrt(np.outer(d, d))
-    elif normalization == "random-walk":
-        P = A_plus_I / d[:, None]
-    else:
+    if normalization not in NORMALIZATIONS:
         raise unknown_name("normalization", normalization, NORMALIZATIONS)
-    return P
+    P = _without_self_loops(A)
+    if normalization == "sum":
+        return P
+    if normalization == "mean":
+        d = np.where(P.any(axis=1), P.sum(axis=1), 1.0)
+        require(bool((d > 0).all()), "A has a row whose weights do not sum to more than 0; 'sum' takes any weights")
+        return P / d[:, None]
+    np.fill_diagonal(P, 1.0)
+    d = P.sum(axis=1)
+    require(bool((d > 0).all()), "A has a row whose weights, with the self loop, do not sum to more than 0")
+    return P / np.sqrt(np.outer(d, d)) if normalization == "symmetric" else P / d[:, None]
 
 
 def neighbor_lists(A: npt.ArrayLike) -> list[list[int]]:
