@@ -29,7 +29,7 @@ from cvgnn.experiments import machine
 from cvgnn.experiments.machine import batch_rows, thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
-from cvgnn.ops.threads import over_rows
+from cvgnn.ops.threads import run_rows
 from cvgnn.sampling import Batch
 from cvgnn.sampling.loader import WORTH_DRAWING_AHEAD, one_ahead
 from cvgnn.training import Trainer
@@ -59,7 +59,7 @@ def wake_up(rounds: int) -> list[dict[str, Any]]:
     touch(rows, 0, 1)
     operations: dict[str, Callable[[], object]] = {
         "torch.relu of 400 x 256": lambda: torch.relu(x),
-        "two Python threads, nothing to do": lambda: over_rows(
+        "two Python threads, nothing to do": lambda: run_rows(
             lambda first, last: touch(rows, first, first + 1), 1 << 20, width=1
         ),
     }

@@ -120,7 +120,9 @@ def test_loss_gradient_and_staged_writes_are_autograds(options: dict) -> None:
 def test_rows_that_threads_share(options: dict, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer in parts, on a graph with more rows than a part has at least."""
     monkeypatch.setattr(parallel, "WORTH_SHARING", 1)
-    monkeypatch.setattr(parallel, "MUCH", 1 if options.get("K") == 3 else 10**12)  # one or two parts for each thread
+    monkeypatch.setattr(
+        parallel, "WORTH_TWO_ROUNDS", 1 if options.get("K") == 3 else 10**12
+    )  # one or two parts for each thread
     monkeypatch.setattr(small, "LARGEST", 0)
     smoothing = options.get("smoothing", 0.0)
     graph, model, estimator, loader = setting(
@@ -129,7 +131,7 @@ def test_rows_that_threads_share(options: dict, threads: int, monkeypatch: pytes
     with thread_count(threads):
         batch = next(iter(loader.epoch(1)))
         n = batch.inputs.numel()
-        assert (len(parallel.parts(n, 1, multiple=kernels.rows_in_part(n))) > 1) == (threads > 1)
+        assert (len(parallel.row_ranges(n, 1, multiple=kernels.rows_in_part(n))) > 1) == (threads > 1)
         value = loss_and_gradient(model, batch, estimator, graph.y, smoothing=smoothing).value
     mine = [p.grad for p in model.parameters()]
     expected = cross_entropy(batch.select(model(batch, estimator)), graph.y[batch.ids], label_smoothing=smoothing)

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cvgnn.ops.threads import MUCH, WORTH_SHARING, mostly_one_thread, over_parts, over_rows, parts, team_size, wide
+from cvgnn.ops.threads import (
+    WORTH_SHARING,
+    WORTH_TWO_ROUNDS,
+    num_threads,
+    one_torch_thread,
+    run_ranges,
+    run_rows,
+    torch_threads,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +32,7 @@ def three_threads() -> Iterator[None]:
 @pytest.mark.parametrize("num_rows", [0, 1, 2, 3, 7, 255, 257, 1000])
 def test_every_row_once(num_rows: int, multiple: int) -> None:
     seen: list[tuple[int, int]] = []
-    over_rows(lambda first, last: seen.append((first, last)), num_rows, width=WORTH_SHARING, multiple=multiple)
+    run_rows(lambda first, last: seen.append((first, last)), num_rows, width=WORTH_SHARING, multiple=multiple)
     rows = [row for first, last in sorted(seen) for row in range(first, last)]
     assert rows == list(range(num_rows))
     assert all(first % multiple == 0 for first, _ in seen)
@@ -33,7 +41,7 @@ def test_every_row_once(num_rows: int, multiple: int) -> None:
 
 def test_small_work_stays_on_one_thread() -> None:
     names = []
-    over_rows(lambda first, last: names.append((first, last, threading.current_thread())), 100, width=10)
+    run_rows(lambda first, last: names.append((first, last, threading.current_thread())), 100, width=10)
     assert names == [(0, 100, threading.main_thread())]
 
 
@@ -43,42 +51,44 @@ def test_an_error_in_another_thread_is_raised() -> None:
             raise ValueError("in a thread")
 
     with pytest.raises(ValueError, match="in a thread"):
-        over_rows(fail, 1000, width=WORTH_SHARING)
+        run_rows(fail, 1000, width=WORTH_SHARING)
 
 
 def test_torch_has_one_thread_but_for_wide_work() -> None:
-    with mostly_one_thread():
-        assert (torch.get_num_threads(), team_size()) == (1, 3)
-        with wide(WORTH_SHARING - 1):
+    with one_torch_thread():
+        assert (torch.get_num_threads(), num_threads()) == (1, 3)
+        with torch_threads(WORTH_SHARING - 1):
             assert torch.get_num_threads() == 1
-        with wide(WORTH_SHARING):
+        with torch_threads(WORTH_SHARING):
             assert torch.get_num_threads() == 3
         assert torch.get_num_threads() == 1
-    assert (torch.get_num_threads(), team_size()) == (3, 3)
-    with wide(WORTH_SHARING):
+    assert (torch.get_num_threads(), num_threads()) == (3, 3)
+    with torch_threads(WORTH_SHARING):
         assert torch.get_num_threads() == 3
 
 
 def test_torch_gets_its_threads_back_after_an_error() -> None:
-    with pytest.raises(KeyError), mostly_one_thread(), wide(WORTH_SHARING):
+    with pytest.raises(KeyError), one_torch_thread(), torch_threads(WORTH_SHARING):
         raise KeyError
-    assert (torch.get_num_threads(), team_size()) == (3, 3)
+    assert (torch.get_num_threads(), num_threads()) == (3, 3)
 
 
 @pytest.mark.parametrize("multiple", [1, 4, 256])
-@pytest.mark.parametrize("work", [1, WORTH_SHARING, MUCH])
+@pytest.mark.parametrize("work", [1, WORTH_SHARING, WORTH_TWO_ROUNDS])
 @pytest.mark.parametrize("num_rows", [0, 1, 2, 3, 7, 255, 257, 1000])
 def test_every_row_is_in_one_part(num_rows: int, work: int, multiple: int) -> None:
     ranges = parts(num_rows, work, multiple=multiple)
     assert [row for first, last in ranges for row in range(first, last)] == list(range(num_rows))
     assert all(first % multiple == 0 for first, _ in ranges)
-    assert 1 <= len(ranges) <= (1 if num_rows * work < WORTH_SHARING else 3 if num_rows * work < MUCH else 6)
+    assert (
+        1 <= len(ranges) <= (1 if num_rows * work < WORTH_SHARING else 3 if num_rows * work < WORTH_TWO_ROUNDS else 6)
+    )
     largest = max(last - first for first, last in ranges)
     assert len(ranges) == 1 or largest * len(ranges) <= 1.5 * num_rows  # even shares, but for the last
     if num_rows == 1000 and multiple < 256:
-        assert len(ranges) == {1: 1, WORTH_SHARING: 6, MUCH: 6}[work]
+        assert len(ranges) == {1: 1, WORTH_SHARING: 6, WORTH_TWO_ROUNDS: 6}[work]
     seen = []
-    over_parts(lambda i, first, last: seen.append((i, (first, last))), ranges)
+    run_ranges(lambda i, first, last: seen.append((i, (first, last))), ranges)
     assert sorted(seen) == list(enumerate(ranges))
 
 
@@ -92,24 +102,24 @@ def test_a_part_has_one_thread_and_no_gradients(inside: bool) -> None:
     def part(i: int, first: int, last: int) -> None:
         together.wait(timeout=60)
         ranges: list[tuple[int, int]] = []
-        over_rows(lambda a, b: ranges.append((a, b)), 1000, width=WORTH_SHARING)
-        with wide(WORTH_SHARING):
-            inner = (torch.get_num_threads(), team_size(), ranges)
+        run_rows(lambda a, b: ranges.append((a, b)), 1000, width=WORTH_SHARING)
+        with torch_threads(WORTH_SHARING):
+            inner = (torch.get_num_threads(), num_threads(), ranges)
         seen.append((threading.get_ident(), inner, torch.is_grad_enabled(), (W @ W).requires_grad))
 
     def run() -> None:
         with torch.no_grad():
-            over_parts(part, [(0, 1), (1, 2), (2, 3)])
+            run_ranges(part, [(0, 1), (1, 2), (2, 3)])
 
     if inside:
-        with mostly_one_thread():
+        with one_torch_thread():
             run()
-            assert (torch.get_num_threads(), team_size()) == (1, 3)
+            assert (torch.get_num_threads(), num_threads()) == (1, 3)
     else:
         run()
     assert len({ident for ident, *_ in seen}) == 3
     assert all(what == ((1, 1, [(0, 1000)]), False, False) for _, *rest in seen for what in [tuple(rest)])
-    assert (torch.get_num_threads(), team_size(), torch.is_grad_enabled()) == (3, 3, True)
+    assert (torch.get_num_threads(), num_threads(), torch.is_grad_enabled()) == (3, 3, True)
 
 
 @pytest.mark.parametrize("bad", [0, 1, 5])
@@ -119,8 +129,8 @@ def test_an_error_in_a_part_is_raised(bad: int) -> None:
             raise ValueError(f"part {i}")
 
     with pytest.raises(ValueError, match=f"part {bad}"):
-        over_parts(part, [(i, i + 1) for i in range(6)])
-    assert (torch.get_num_threads(), team_size()) == (3, 3)
+        run_ranges(part, [(i, i + 1) for i in range(6)])
+    assert (torch.get_num_threads(), num_threads()) == (3, 3)
 
 
 def test_all_threads_are_waited_for_after_errors_and_nothing_new_is_begun() -> None:
@@ -135,7 +145,7 @@ def test_all_threads_are_waited_for_after_errors_and_nothing_new_is_begun() -> N
         running.release()
 
     with pytest.raises(ValueError, match="one of two"):
-        over_parts(part, [(i, i + 1) for i in range(30)])
+        run_ranges(part, [(i, i + 1) for i in range(30)])
     assert running.acquire(blocking=False)  # the third was done
     assert sorted(begun) == [0, 1, 2]
 
@@ -143,8 +153,8 @@ def test_all_threads_are_waited_for_after_errors_and_nothing_new_is_begun() -> N
 def test_threads_that_are_started_later_have_all_of_torchs() -> None:
     """torch begins a thread with what was set last, by whichever thread."""
     seen: list[int] = []
-    over_parts(lambda i, first, last: None, [(i, i + 1) for i in range(6)])
-    over_rows(lambda first, last: None, 1000, width=WORTH_SHARING)
+    run_ranges(lambda i, first, last: None, [(i, i + 1) for i in range(6)])
+    run_rows(lambda first, last: None, 1000, width=WORTH_SHARING)
     later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     later.start()
     later.join()

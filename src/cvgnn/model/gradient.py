@@ -21,7 +21,7 @@ from cvgnn.model.passes import HiddenLayer, Rows, last_layer
 from cvgnn.model.small import Layers, Loss, TwoLayers
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.input_dropout import dropped_dense, dropped_sparse
-from cvgnn.ops.threads import COST_OF_MOVING, parts
+from cvgnn.ops.threads import MEMORY_COST, row_ranges
 from cvgnn.sampling import Batch, SparseInput
 
 
@@ -177,6 +177,6 @@ def _top(
         return small.last_layer(A(0, m), W, bias, batch, labels, smoothing)
     remainder = batch.blocks[-1].remainder if batch.blocks else None
     entries = 0 if remainder is None else remainder.indices.numel() // max(1, m)
-    work = 3 * W.numel() + COST_OF_MOVING * (entries + 1) * W.shape[0]
-    ranges = [(0, m)] if isinstance(A, SparseInput) else parts(m, work)
+    work = 3 * W.numel() + MEMORY_COST * (entries + 1) * W.shape[0]
+    ranges = [(0, m)] if isinstance(A, SparseInput) else row_ranges(m, work)
     return last_layer(A, W, bias, batch, labels, smoothing, ranges, wanted=wanted)

@@ -15,7 +15,7 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.threads import over_rows
+from cvgnn.ops.threads import run_rows
 from cvgnn.sampling import Block
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -66,7 +66,7 @@ def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
     def compute(first: int, last: int) -> None:
         kernels.forward(rows, b, g, s, EPS, np.uint64(0), 0, 1.0, rows, empty, mean, inverse, first, last)
 
-    over_rows(compute, rows.shape[0], width=rows.shape[1])
+    run_rows(compute, rows.shape[0], width=rows.shape[1])
     return Z
 
 
@@ -121,7 +121,7 @@ class Pass:
         m = self._block.sampled.num_rows
         out = self._room(correction, m)
         entries = self._block.sampled.arrays[1].size
-        over_rows(lambda a, b: self._add(out[a:b], a, b), m, width=out.shape[1] * -(-entries // max(m, 1)))
+        run_rows(lambda a, b: self._add(out[a:b], a, b), m, width=out.shape[1] * -(-entries // max(m, 1)))
         return out
 
     def _room(self, correction: Tensor | None, num_rows: int) -> Tensor:
@@ -178,7 +178,7 @@ def forward(
     """The aggregate, `H`, and what `backward` needs; see `activate_and_aggregate`."""
     n, d = Z.shape
     done = Pass(Z.detach().contiguous(), sigma, drop, block)
-    over_rows(done.activate, n, width=d)
+    run_rows(done.activate, n, width=d)
     return done.aggregate_all(correction), done.H, done
 
 
@@ -186,7 +186,7 @@ def backward(d_out: Tensor, done: Pass) -> tuple[Tensor, Sigma]:
     """The gradient of `Z`, `[n, d]`, and those of bias, gain and shift, `[d]` each, given the aggregate's."""
     back = Back(done, d_out)
     n, d = done.H.shape
-    over_rows(back.rows, n, width=d, multiple=kernels.rows_in_part(n))
+    run_rows(back.rows, n, width=d, multiple=kernels.rows_in_part(n))
     return back.dZ, back.parameters()
 
 

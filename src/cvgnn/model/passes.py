@@ -19,7 +19,7 @@ from cvgnn.model.hidden import Back, Pass, Sigma
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.matmul import input_gradient_into, product, product_into, weight_gradient
-from cvgnn.ops.threads import COST_OF_MOVING, over_parts, parts
+from cvgnn.ops.threads import MEMORY_COST, row_ranges, run_ranges
 from cvgnn.sampling import Batch, Block, LayerInput, SparseInput
 
 Rows = Callable[[int, int], Tensor]
@@ -46,9 +46,9 @@ class HiddenLayer:
         dense = not isinstance(A, SparseInput)
         self._Z = torch.empty(n, d, dtype=weight.dtype) if dense else product(A, weight)  # type: ignore[arg-type]
         self._pass = Pass(self._Z, sigma, drop, block)
-        self._ranges = parts(n, d * (d_in * dense + COST_OF_MOVING), multiple=kernels.rows_in_part(n))
+        self._ranges = row_ranges(n, d * (d_in * dense + MEMORY_COST), multiple=kernels.rows_in_part(n))
         self._read: list[Tensor] = [self._Z] * len(self._ranges)
-        over_parts(self._forward, self._ranges)
+        run_ranges(self._forward, self._ranges)
 
     @property
     def H(self) -> Tensor:
@@ -78,7 +78,7 @@ class HiddenLayer:
             if wanted:
                 input_gradient_into(dA[first:last], dZ, W)
 
-        over_parts(part, self._ranges)
+        run_ranges(part, self._ranges)
         W.grad = weight_gradient(self._A, back.dZ) if isinstance(self._A, SparseInput) else _sum(dW)
         for parameter, gradient in zip(self._sigma, back.parameters(), strict=True):
             if parameter is not None:
@@ -121,7 +121,7 @@ def last_layer(
         if wanted:
             input_gradient_into(dA[first:last], dZ, W)
 
-    over_parts(part, ranges)
+    run_ranges(part, ranges)
     small.refuse_label(min((b for b in bad if b >= 0), default=-1), ids, labels, W.shape[1])
     W.grad = _sum(dW)
     if bias is not None:

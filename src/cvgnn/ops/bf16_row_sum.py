@@ -19,15 +19,15 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError
 from cvgnn.ops.history_write import first_outside, prefetch
 from cvgnn.ops.row_sum import Rows
-from cvgnn.ops.threads import over_rows
+from cvgnn.ops.threads import run_rows
 
 _AHEAD = 12  # rows: how far ahead of its use a row is asked for
 
 
 def _widen_word(context, word):  # type: ignore[no-untyped-def]
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        wide = ir.IntType(32)
-        return builder.bitcast(builder.shl(builder.zext(args[0], wide), wide(16)), ir.FloatType())
+        word = ir.IntType(32)
+        return builder.bitcast(builder.shl(builder.zext(args[0], word), word(16)), ir.FloatType())
 
     return types.float32(types.uint16), codegen
 
@@ -72,7 +72,7 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     values = table.view(torch.uint16).numpy()
     result = torch.empty(rows.num_rows, table.shape[1], dtype=rows.weight.dtype)
     out = result.numpy()
-    over_rows(
+    run_rows(
         lambda first, last: sum_rows(indptr, indices, weight, values, out, first, last),
         rows.num_rows,
         width=table.shape[1] * -(-indices.size // max(1, rows.num_rows)),

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.ops.threads import over_rows
+from cvgnn.ops.threads import run_rows
 
 _AHEAD = 4  # rows
 
@@ -42,11 +42,11 @@ def _stored_word(context, place, value):  # type: ignore[no-untyped-def]
         return args[1]
 
     def rounded(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        wide, bits = ir.IntType(32), args[1]
-        even = builder.and_(builder.lshr(bits, wide(16)), wide(1))
-        nearest = builder.lshr(builder.add(bits, builder.add(even, wide(0x7FFF))), wide(16))
-        nan = builder.icmp_unsigned(">", builder.and_(bits, wide(0x7FFFFFFF)), wide(0x7F800000))
-        return builder.trunc(builder.select(nan, wide(0x7FC0), nearest), ir.IntType(16))
+        word, bits = ir.IntType(32), args[1]
+        even = builder.and_(builder.lshr(bits, word(16)), word(1))
+        nearest = builder.lshr(builder.add(bits, builder.add(even, word(0x7FFF))), word(16))
+        nan = builder.icmp_unsigned(">", builder.and_(bits, word(0x7FFFFFFF)), word(0x7F800000))
+        return builder.trunc(builder.select(nan, word(0x7FC0), nearest), ir.IntType(16))
 
     return place(place, value), as_it_is if place == value else rounded
 
@@ -111,6 +111,6 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor, written: Tensor, step: 
     else:
         old, new = table.numpy(), rows.to(table.dtype).contiguous().numpy()
     steps = written.numpy()
-    over_rows(
+    run_rows(
         lambda first, last: _write(old, node_ids, new, steps, step, first, last), node_ids.size, width=new.shape[1]
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.sparse_matmul import LayerInput, SparseInput
-from cvgnn.ops.threads import over_rows
+from cvgnn.ops.threads import run_rows
 
 
 def dropped(A: LayerInput, drop: Dropout | None) -> LayerInput:
@@ -41,7 +41,7 @@ def dropped_dense(A: Tensor, drop: Dropout | None, start: int = 0) -> Tensor:
     if A.dtype == torch.bfloat16:
         return dropped_dense(A.float(), drop, start).bfloat16()
     rows, key = A.numpy(), np.uint64(drop.key)
-    over_rows(
+    run_rows(
         lambda first, last: kernels.drop_rows(rows, start, key, drop.threshold, drop.scale, first, last),
         rows.shape[0],
         width=rows.shape[1],

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cvgnn.ops.bf16_matmul import rounded_gradient, rounded_product
 from cvgnn.ops.sparse_matmul import LayerInput
-from cvgnn.ops.threads import wide
+from cvgnn.ops.threads import torch_threads
 
 # Up to here MKL multiplies by a narrow matrix faster when it is given the transposed product, up to five times with 8
 # columns; from 16 on nothing is gained (docs/benchmarks/kernels.md).
@@ -39,7 +39,7 @@ def product(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
     if not isinstance(A, Tensor):
         Z = A.product(W)
     else:
-        with wide(A.shape[0] * W.numel()):
+        with torch_threads(A.shape[0] * W.numel()):
             if A.dtype == torch.bfloat16:
                 Z = rounded_product(A, W).to(W.dtype)
             else:
@@ -49,7 +49,7 @@ def product(A: LayerInput, W: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def product_into(Z: Tensor, A: Tensor, W: Tensor) -> None:
     """`Z = A W`."""
-    with wide(A.shape[0] * W.numel()):
+    with torch_threads(A.shape[0] * W.numel()):
         if A.dtype == torch.bfloat16:
             Z.copy_(rounded_product(A, W))
         elif W.shape[1] <= _NARROW:
@@ -62,7 +62,7 @@ def weight_gradient(A: LayerInput, dZ: Tensor) -> Tensor:
     """`A^T dZ`, the gradient of `W`."""
     if not isinstance(A, Tensor):
         return A.transposed_product(dZ)
-    with wide(A.numel() * dZ.shape[1]):
+    with torch_threads(A.numel() * dZ.shape[1]):
         if A.dtype == torch.bfloat16:
             return rounded_gradient(A, dZ)
         return torch.mm(dZ.t(), A).t().contiguous() if dZ.shape[1] <= _NARROW else torch.mm(A.t(), dZ)
@@ -77,7 +77,7 @@ def input_gradient(dZ: Tensor, W: Tensor) -> Tensor:
 
 def input_gradient_into(dA: Tensor, dZ: Tensor, W: Tensor) -> None:
     """`dA = dZ W^T`."""
-    with wide(dZ.shape[0] * W.numel()):
+    with torch_threads(dZ.shape[0] * W.numel()):
         torch.mm(dZ, W.t(), out=dA)
 
 

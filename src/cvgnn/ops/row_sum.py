@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.ops.threads import COST_OF_MOVING, wide
+from cvgnn.ops.threads import MEMORY_COST, torch_threads
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -111,7 +111,7 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     """
     # The overload that keeps nothing for a backward pass: half the overhead of F.embedding_bag on small batches.
     indptr, indices, weight = rows.tensors
-    with wide(COST_OF_MOVING * indices.numel() * table.shape[1]):
+    with torch_threads(MEMORY_COST * indices.numel() * table.shape[1]):
         return torch._embedding_bag_forward_only(table.detach(), indices, indptr, False, 0, False, weight, True)[0]
 
 

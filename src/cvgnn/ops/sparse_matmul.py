@@ -12,7 +12,7 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError
 from cvgnn.ops.history_write import first_outside
 from cvgnn.ops.row_sum import Rows, weighted_sum
-from cvgnn.ops.threads import over_rows
+from cvgnn.ops.threads import run_rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -94,7 +94,7 @@ class SparseInput:
         Z = torch.empty(ids.size, W.shape[1], dtype=W.dtype)
         w, z = W.detach().numpy(), Z.numpy()
         width = self.entries_per_row * W.shape[1]
-        over_rows(lambda a, b: multiply(ids, indptr, indices, values, w, z, a, b), ids.size, width=width)
+        run_rows(lambda a, b: multiply(ids, indptr, indices, values, w, z, a, b), ids.size, width=width)
         return Z
 
     def transposed_product(self, dZ: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class SparseInput:
         ids, indptr, indices, values = self.rows
         dW = torch.zeros(self.num_columns, dZ.shape[1], dtype=dZ.dtype)
         dz, dw = dZ.contiguous().numpy(), dW.numpy()
-        over_rows(
+        run_rows(
             lambda a, b: accumulate(ids, indptr, indices, values, dz, dw, a, b),
             dZ.shape[1],
             width=self.entries_per_row * ids.size,

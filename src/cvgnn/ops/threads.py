@@ -1,8 +1,8 @@
 """Threads: a training step's rows are shared between Python threads, each of which runs torch on one.
 
 Waking a sleeping thread takes tens of microseconds, as long as a small operation runs (docs/benchmarks/threads.md). So
-a thread is woken for a chain of operations on its rows, not for each of them: `over_parts`. `mostly_one_thread` keeps
-torch's own threads asleep meanwhile, and `wide` hands them to operations outside of such a chain that are worth it.
+a thread is woken for a chain of operations on its rows, not for each of them: `run_ranges`. `one_torch_thread` keeps
+torch's own threads asleep meanwhile, and `torch_threads` hands them to operations outside of such a chain that are worth it.
 (Threads that spin instead of sleeping would be woken at once, and slow down everything else on the machine:
 docs/design.md.)
 
@@ -24,13 +24,13 @@ import torch
 WORTH_SHARING = 20_000_000
 """Multiply-adds from which an operation gains by a second thread."""
 
-COST_OF_MOVING = 32
+MEMORY_COST = 32
 """An element that comes from memory takes as long as so many multiply-adds of a product."""
 
-MUCH = 40 * WORTH_SHARING
+WORTH_TWO_ROUNDS = 40 * WORTH_SHARING
 """Multiply-adds from which two parts for each thread cost nothing that counts."""
 
-UNEVEN = 1.25
+MAX_IMBALANCE = 1.25
 """How much larger than their mean the largest part may be; else torch shares operations better, one by one."""
 
 _AS_IT_IS = nullcontext()
@@ -50,15 +50,15 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_begin_anew)
 
 
-def team_size() -> int:
+def num_threads() -> int:
     """How many threads wide operations get."""
     size: int | None = getattr(_team, "size", None)
     return size or torch.get_num_threads()
 
 
 @contextmanager
-def mostly_one_thread() -> Iterator[None]:
-    """Run torch on one thread, but for what is `wide`; then on as many as before."""
+def one_torch_thread() -> Iterator[None]:
+    """Run torch on one thread, but for operations within `torch_threads`; then on as many as before."""
     size = torch.get_num_threads()
     if size == 1:
         yield
@@ -72,7 +72,7 @@ def mostly_one_thread() -> Iterator[None]:
         torch.set_num_threads(size)
 
 
-def wide(work: int) -> AbstractContextManager[None]:
+def torch_threads(work: int) -> AbstractContextManager[None]:
     """Run torch on all threads if an operation of `work` multiply-adds is worth it."""
     size = getattr(_team, "size", None)
     return _AS_IT_IS if size is None or work < WORTH_SHARING else _all_threads(size)
@@ -89,10 +89,10 @@ def _all_threads(size: int) -> Iterator[None]:
 
 def worth_sharing(num_rows: int, width: int) -> bool:
     """Whether a pass over so many rows of `width` elements gains by a second thread."""
-    return COST_OF_MOVING * num_rows * width >= WORTH_SHARING
+    return MEMORY_COST * num_rows * width >= WORTH_SHARING
 
 
-def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int, multiple: int = 1) -> None:
+def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int, multiple: int = 1) -> None:
     """Call `kernel(first, last)` on ranges that together are `0..num_rows`, at the same time where that pays.
 
     Args:
@@ -102,11 +102,11 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
         multiple: ranges begin at multiples of this.
 
     >>> seen = []
-    >>> over_rows(lambda first, last: seen.append((first, last)), 10, width=1)
+    >>> run_rows(lambda first, last: seen.append((first, last)), 10, width=1)
     >>> seen
     [(0, 10)]
     """
-    threads = team_size() if worth_sharing(num_rows, width) else 1
+    threads = num_threads() if worth_sharing(num_rows, width) else 1
     if threads == 1:
         kernel(0, num_rows)
         return
@@ -117,7 +117,7 @@ def over_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int
 
 
 def parts(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
-    """Ranges `first..last-1` that together are `0..num_rows`, for `over_parts`.
+    """Ranges `first..last-1` that together are `0..num_rows`, for `run_ranges`.
 
     One for each thread, or one in all where sharing does not pay or would be uneven; two for each where there is much
     to do, because some rows take longer than others, and some threads are disturbed.
@@ -127,26 +127,26 @@ def parts(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int
         work: multiply-adds for a row.
         multiple: ranges begin at multiples of this.
 
-    >>> parts(1000, 10)
+    >>> row_ranges(1000, 10)
     [(0, 1000)]
     """
     total = num_rows * work
-    count = 1 if total < WORTH_SHARING or team_size() == 1 else team_size() * (1 if total < MUCH else 2)
+    count = 1 if total < WORTH_SHARING or num_threads() == 1 else num_threads() * (1 if total < WORTH_TWO_ROUNDS else 2)
     share = max(1, -(-num_rows // (count * multiple))) * multiple
-    if share * count > UNEVEN * num_rows:
+    if share * count > MAX_IMBALANCE * num_rows:
         return [(0, num_rows)]
     return [(first, min(first + share, num_rows)) for first in range(0, max(num_rows, 1), share)]
 
 
-def over_parts(task: Callable[[int, int, int], object], ranges: Sequence[tuple[int, int]]) -> None:
+def run_ranges(task: Callable[[int, int, int], object], ranges: Sequence[tuple[int, int]]) -> None:
     """Call `task(i, first, last)` for each of `ranges`, the `i`-th, at the same time where there are threads.
 
     Args:
         task: kernels, and torch's operations, without gradients; with more than one range and thread they run on one
             thread. Ranges must not depend on each other. After an error no further range is begun.
-        ranges: see `parts`.
+        ranges: see `row_ranges`.
     """
-    threads = min(team_size(), len(ranges))
+    threads = min(num_threads(), len(ranges))
     if threads == 1:
         for i, (first, last) in enumerate(ranges):
             task(i, first, last)
@@ -164,13 +164,13 @@ def over_parts(task: Callable[[int, int, int], object], ranges: Sequence[tuple[i
 
     def work_elsewhere() -> None:
         # What torch keeps for each thread. The first line also sets what threads begin with that are started later,
-        # but `mostly_one_thread` sets that again: it is left after this.
+        # but `one_torch_thread` sets that again: it is left after this.
         if torch.get_num_threads() > 1:
             torch.set_num_threads(1)
         with torch.no_grad():
             work()
 
-    with mostly_one_thread(), _alone():
+    with one_torch_thread(), _alone():
         _together(work, [_pool(threads).submit(work_elsewhere) for _ in range(threads - 1)])
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from cvgnn.errors import require, unknown_name
 from cvgnn.graph import Graph, Propagation, SparseFeatures
 from cvgnn.ops.sparse_matmul import LayerInput, SparseInput
-from cvgnn.ops.threads import COST_OF_MOVING, wide
+from cvgnn.ops.threads import MEMORY_COST, torch_threads
 
 FeatureNorm = Literal["none", "row", "l2"]
 FEATURE_NORMS: tuple[str, ...] = get_args(FeatureNorm)
@@ -98,7 +98,7 @@ class DenseSource(FeatureSource):
 
     def rows(self, ids: Tensor) -> Tensor:
         """See `FeatureSource.rows`."""
-        with wide(COST_OF_MOVING * ids.numel() * self.num_features):
+        with torch_threads(MEMORY_COST * ids.numel() * self.num_features):
             return self.PX.index_select(0, ids)
 
     def span(self, first: int, last: int) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError, require, require_integer, unknown_name
-from cvgnn.ops.threads import team_size
+from cvgnn.ops.threads import num_threads
 from cvgnn.rng import Purpose, numpy_generator
 from cvgnn.sampling.block import Batch
 from cvgnn.sampling.neighbor import NeighborSampler
@@ -127,7 +127,7 @@ class BatchLoader:
         first_step = (epoch - 1) * self.steps_per_epoch + 1
         numbered = itertools.islice(enumerate(self.epoch_ids(epoch), start=first_step), skip, None)
         drawn = (self._batch(ids, step) for step, ids in numbered)
-        ahead = team_size() > 1 and self.sampler.entries(self.batch_size) >= WORTH_DRAWING_AHEAD
+        ahead = num_threads() > 1 and self.sampler.entries(self.batch_size) >= WORTH_DRAWING_AHEAD
         return one_ahead(drawn, self._cue) if ahead else drawn
 
     def draw_ahead(self) -> None:

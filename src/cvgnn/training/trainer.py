@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.estimator import Estimator
 from cvgnn.model import GCN, ByHand, Loss, check_labels
-from cvgnn.ops.threads import mostly_one_thread
+from cvgnn.ops.threads import one_torch_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
 from cvgnn.training.guard import Diverged, Guard, first_bad, weights_are_finite
@@ -118,7 +118,7 @@ class Trainer:
 
         A step whose loss or gradient is not finite changes nothing: it raises `Diverged`, or is skipped.
         """
-        with mostly_one_thread():
+        with one_torch_thread():
             loss = self._loss_and_gradient(batch)
             self.loader.draw_ahead()
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
