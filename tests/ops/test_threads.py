@@ -77,7 +77,7 @@ def test_torch_gets_its_threads_back_after_an_error() -> None:
 @pytest.mark.parametrize("work", [1, WORTH_SHARING, WORTH_TWO_ROUNDS])
 @pytest.mark.parametrize("num_rows", [0, 1, 2, 3, 7, 255, 257, 1000])
 def test_every_row_is_in_one_part(num_rows: int, work: int, multiple: int) -> None:
-    ranges = parts(num_rows, work, multiple=multiple)
+    ranges = row_ranges(num_rows, work, multiple=multiple)
     assert [row for first, last in ranges for row in range(first, last)] == list(range(num_rows))
     assert all(first % multiple == 0 for first, _ in ranges)
     assert (

@@ -1,10 +1,9 @@
-"""Threads: a training step's rows are shared between Python threads, each of which runs torch on one.
+"""Threads: a training step's rows are shared between Python threads, each of which runs torch on one thread.
 
 Waking a sleeping thread takes tens of microseconds, as long as a small operation runs (docs/benchmarks/threads.md). So
 a thread is woken for a chain of operations on its rows, not for each of them: `run_ranges`. `one_torch_thread` keeps
-torch's own threads asleep meanwhile, and `torch_threads` hands them to operations outside of such a chain that are worth it.
-(Threads that spin instead of sleeping would be woken at once, and slow down everything else on the machine:
-docs/design.md.)
+torch's own threads asleep meanwhile, and `torch_threads` wakes them for single operations that are worth it. (Threads
+that spin instead of sleeping would be woken at once, and slow down everything else on the machine: docs/design.md.)
 
 Kernels and torch's operations release the GIL, so plain Python threads run them side by side. numba's own threading
 layers are not used: the one that comes with it aborts the process when two Python threads call it at once.
@@ -116,7 +115,7 @@ def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int,
     _together(lambda: kernel(0, min(share, num_rows)), others)
 
 
-def parts(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
+def row_ranges(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
     """Ranges `first..last-1` that together are `0..num_rows`, for `run_ranges`.
 
     One for each thread, or one in all where sharing does not pay or would be uneven; two for each where there is much
