@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch.nn.functional import layer_norm
 
-from cvgnn.estimator import History
+from cvgnn.nn import History
 from cvgnn.graph import Rows, weighted_sum
 from cvgnn.model import hidden, passes, small
 from cvgnn.ops import bf16_row_sum as bfloat16

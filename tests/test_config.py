@@ -15,9 +15,9 @@ import pytest
 
 from cvgnn.config import GraphSource, TrainConfig, make_config
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import ESTIMATORS
+from cvgnn.nn import ESTIMATORS
 from cvgnn.graph.propagation import NORMALIZATIONS
-from cvgnn.model.gcn import INITS, NORMS
+from cvgnn.nn import INITS, NORMS
 from cvgnn.optim import FORMS, OPTIMIZERS
 from cvgnn.sampling import FEATURE_NORMS
 from cvgnn.sampling.loader import BATCH_MODES

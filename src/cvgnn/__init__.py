@@ -12,9 +12,9 @@ from cvgnn.errors import CvgnnError as CvgnnError
 if TYPE_CHECKING:
     from cvgnn.config import TrainConfig as TrainConfig
     from cvgnn.datasets import load as load
-    from cvgnn.estimator import ControlVariate as ControlVariate
-    from cvgnn.estimator import History as History
-    from cvgnn.estimator import SampledSum as SampledSum
+    from cvgnn.nn import ControlVariate as ControlVariate
+    from cvgnn.nn import History as History
+    from cvgnn.nn import SampledSum as SampledSum
     from cvgnn.experiments import Run as Run
     from cvgnn.experiments import fit as fit
     from cvgnn.files import read_graph as read_graph

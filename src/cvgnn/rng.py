@@ -14,6 +14,8 @@ import numpy as np
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
+FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+"""Of the two rounds of `mix`."""
 
 
 class Purpose(IntEnum):
@@ -35,8 +37,8 @@ def mix(z: int) -> int:
     >>> hex(mix(1))
     '0x5692161d100b05e5'
     """
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    z = ((z ^ (z >> 30)) * FACTORS[0]) & MASK
+    z = ((z ^ (z >> 27)) * FACTORS[1]) & MASK
     return z ^ (z >> 31)
 
 

@@ -19,7 +19,7 @@ from cvgnn.diagnose.staleness import readable_rows, steps_to_refresh
 from cvgnn.diagnose.subject import fresh_trainer
 from cvgnn.diagnose.theory import as_in_theory, prepared, with_optimizer
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.reference import P_hat, cv_forward_backward, dense_P, exact_forward, neighbor_lists
 from cvgnn.training import Trainer
 from tests.build import graph_from_dense, random_adjacency

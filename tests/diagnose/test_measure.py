@@ -11,7 +11,7 @@ from cvgnn.diagnose.measure import Measured, Resampling, batch_outputs, exact_ou
 from cvgnn.diagnose.subject import FIRST_STEP, fresh_trainer, stops
 from cvgnn.diagnose.variants import Variant, require_histories, variants
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.model import exact_logits
 from cvgnn.reference import cv_forward_backward, exact_forward
 from cvgnn.sampling import Batch

@@ -14,7 +14,7 @@ from cvgnn.diagnose import subject
 from cvgnn.diagnose.measure import first_batch
 from cvgnn.diagnose.subject import fresh_trainer, in_float64, recorded, stops, trainer_of_run
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.experiments.folder import RunFolder
 from cvgnn.experiments.memory import estimate
 from cvgnn.experiments.run import build_trainer

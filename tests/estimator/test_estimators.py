@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import ControlVariate, Estimator, SampledSum
+from cvgnn.nn import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Propagation
 from cvgnn.model import GCN, exact_hidden, exact_logits
 from cvgnn.sampling import SCHEMES, Batch, BatchLoader, NeighborSampler, propagate_features

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import History
+from cvgnn.nn import History
 from cvgnn.graph import Rows
 
 

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from torch.nn.functional import cross_entropy
 
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import ControlVariate, Estimator, SampledSum
+from cvgnn.nn import ControlVariate, Estimator, SampledSum
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Graph, Propagation, SparseFeatures
 from cvgnn.model import GCN, ByHand, check_labels, exact_hidden, loss_and_gradient, small

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, layer_norm
 
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Propagation
 from cvgnn.model import GCN, exact_hidden, exact_logits, loss_and_gradient

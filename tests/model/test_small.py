@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.graph import Propagation
 from cvgnn.model import GCN, ByHand, exact_hidden, loss_and_gradient, small
 from cvgnn.optim import make_optimizer

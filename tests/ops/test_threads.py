@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cvgnn.ops.threads import row_ranges, (
+from cvgnn.ops.threads import (
+    row_ranges,
     WORTH_SHARING,
     WORTH_TWO_ROUNDS,
     num_threads,

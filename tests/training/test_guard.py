@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from cvgnn.config import make_config
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.experiments.run import build_trainer
 from cvgnn.model import ByHand, Loss
 from cvgnn.sampling import Batch

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.estimator import ControlVariate, Estimator, SampledSum
+from cvgnn.nn import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Graph, Propagation
 from cvgnn.model import GCN, exact_hidden, small
 from cvgnn.ops.dropout import Dropout

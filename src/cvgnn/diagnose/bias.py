@@ -32,7 +32,7 @@ from cvgnn.diagnose.staleness import refresh
 from cvgnn.diagnose.subject import FIRST_STEP, fresh_trainer, stops
 from cvgnn.diagnose.theory import with_optimizer
 from cvgnn.errors import require
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.experiments.run import build_optimizer
 from cvgnn.graph import Graph
 from cvgnn.model import each_hidden

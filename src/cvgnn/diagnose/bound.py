@@ -28,7 +28,7 @@ from cvgnn.diagnose.staleness import readable_rows
 from cvgnn.diagnose.subject import fresh_trainer, stops
 from cvgnn.diagnose.theory import with_optimizer
 from cvgnn.errors import require
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.graph import Graph
 from cvgnn.optim import AdamType
 from cvgnn.optim.second_moment import Mean, Ones

@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from cvgnn.estimator import Estimator, SampledSum
+from cvgnn.nn import Estimator, SampledSum
 from cvgnn.graph import Propagation
 from cvgnn.model import GCN, check_labels, loss_and_gradient
 from cvgnn.sampling import Batch, BatchLoader, FeatureSource, NeighborSampler

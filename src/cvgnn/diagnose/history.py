@@ -18,7 +18,7 @@ from cvgnn.diagnose.record import Diagnosis, Figure, Line, Table
 from cvgnn.diagnose.subject import fresh_trainer, recorded, stops, trainer_of_run, where_it_diverged
 from cvgnn.diagnose.words import digits, percent
 from cvgnn.errors import CvgnnError, require
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.experiments.machine import sensible_threads, thread_count
 from cvgnn.graph import Graph
 from cvgnn.model import each_hidden

@@ -17,7 +17,7 @@ from cvgnn.diagnose.statistics import Array, Batches, Draws, GivenBatches, Momen
 from cvgnn.diagnose.subject import FIRST_EPOCH, FIRST_STEP
 from cvgnn.diagnose.variants import Variant
 from cvgnn.errors import require_integer, unknown_name
-from cvgnn.estimator import Estimator
+from cvgnn.nn import Estimator
 from cvgnn.model import GCN, exact_hidden
 from cvgnn.model.hidden import activate_and_aggregate
 from cvgnn.ops.matmul import linear

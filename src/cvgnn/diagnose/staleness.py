@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cvgnn.estimator import ControlVariate
+from cvgnn.nn import ControlVariate
 from cvgnn.model import each_hidden
 from cvgnn.training import Trainer
 

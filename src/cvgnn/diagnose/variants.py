@@ -9,7 +9,7 @@ from typing import final
 
 from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError, require, unknown_name
-from cvgnn.estimator import ESTIMATORS, ControlVariate, Estimator, SampledSum
+from cvgnn.nn import ESTIMATORS, ControlVariate, Estimator, SampledSum
 from cvgnn.limits import check_fan_out
 from cvgnn.sampling import SCHEMES, BatchLoader, NeighborSampler
 from cvgnn.training import Trainer

@@ -13,7 +13,7 @@ from torch import Tensor
 from cvgnn._version import __version__
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.errors import CvgnnError, require
-from cvgnn.estimator import ControlVariate, Estimator, SampledSum
+from cvgnn.nn import ControlVariate, Estimator, SampledSum
 from cvgnn.experiments import memory as memory_needs
 from cvgnn.experiments.checkpointing import Checkpointer
 from cvgnn.experiments.machine import peak_rss_bytes, sensible_threads, thread_count

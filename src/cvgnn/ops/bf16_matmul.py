@@ -25,7 +25,7 @@ def is_native() -> bool:
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
-def rounded_product(A: Tensor, W: Tensor) -> Tensor:
+def bf16_product(A: Tensor, W: Tensor) -> Tensor:
     """`A W`, `W` rounded to bfloat16, and so is the result, a bfloat16 tensor.
 
     Args:
@@ -33,22 +33,22 @@ def rounded_product(A: Tensor, W: Tensor) -> Tensor:
         W: `[d_in, d]`.
 
     >>> one = torch.ones(1, 1)
-    >>> rounded_product(one.bfloat16(), one + 1 / 1024).item()
+    >>> bf16_product(one.bfloat16(), one + 1 / 1024).item()
     1.0
     """
     n, b = len(A), W.bfloat16()
-    if not is_native():
+    if not (A.is_cpu and is_native()):
         return torch.mm(A.float(), b.float()).bfloat16()
     Z = torch.empty(n, W.shape[1], dtype=torch.bfloat16)
     whole = n - n % MOST
     if whole:
         torch.mm(A[:whole], b, out=Z[:whole])
     if whole < n:
-        Z[whole:] = torch.mm(_filled(A[whole:]), b)[: n - whole]
+        Z[whole:] = torch.mm(_padded(A[whole:]), b)[: n - whole]
     return Z
 
 
-def rounded_gradient(A: Tensor, dZ: Tensor) -> Tensor:
+def bf16_gradient(A: Tensor, dZ: Tensor) -> Tensor:
     """`A^T dZ`, `dZ` rounded to bfloat16, and so is the result, of the dtype of `dZ`; of many rows it is the sum of two
     that are.
 
@@ -60,17 +60,17 @@ def rounded_gradient(A: Tensor, dZ: Tensor) -> Tensor:
     whole = n - n % MOST
     parts = [(A[:whole], b[:whole])] if whole else []
     if whole < n or not whole:
-        parts.append((_filled(A[whole:]), _filled(b[whole:])))
+        parts.append((_padded(A[whole:]), _padded(b[whole:])))
     first, *others = [
-        (torch.mm(x.t(), y) if is_native() else torch.mm(x.float().t(), y.float()).bfloat16()).to(dZ.dtype)
+        (torch.mm(x.t(), y) if A.is_cpu and is_native() else torch.mm(x.float().t(), y.float()).bfloat16()).to(dZ.dtype)
         for x, y in parts
     ]
     return first.add_(others[0]) if others else first
 
 
-def _filled(rows: Tensor) -> Tensor:
+def _padded(rows: Tensor) -> Tensor:
     """With rows of zeros below, up to a multiple of `REST`."""
     n = len(rows)
-    filled = rows.new_zeros(n + -n % REST, rows.shape[1])
-    filled[:n] = rows
-    return filled
+    padded = rows.new_zeros(n + -n % REST, rows.shape[1])
+    padded[:n] = rows
+    return padded

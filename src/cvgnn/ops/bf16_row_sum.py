@@ -10,16 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
-from torch import Tensor
 
-from cvgnn.errors import CvgnnError
-from cvgnn.ops.history_write import first_outside, prefetch
-from cvgnn.ops.row_sum import Rows
-from cvgnn.ops.threads import run_rows
+from cvgnn.ops.history_write import prefetch
 
 _AHEAD = 12  # rows: how far ahead of its use a row is asked for
 
@@ -36,7 +31,7 @@ _widen: Any = intrinsic(_widen_word)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-def sum_rows(indptr, indices, weight, table, out, first, last):  # type: ignore[no-untyped-def]
+def sum_bf16_rows(indptr, indices, weight, table, out, first, last):  # type: ignore[no-untyped-def]
     """`out[i] = sum of weight[e] table[indices[e]]` over row `i`, for `first <= i < last`; `table` is uint16."""
     base, row_bytes = table.ctypes.data, table.shape[1] * 2
     for i in range(first, last):
@@ -59,22 +54,3 @@ def sum_rows(indptr, indices, weight, table, out, first, last):  # type: ignore[
             for j in range(o.size):
                 o[j] += a * _widen(A[j])
             e += 1
-
-
-def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
-    """`S T` for a bfloat16 `table` `[n, d]`, in the dtype of the weights of `rows`."""
-    assert rows.weight is not None
-    assert table.dtype == torch.bfloat16
-    indptr, indices, weight = rows.arrays
-    bad = first_outside(indices, table.shape[0])
-    if bad >= 0:
-        raise CvgnnError(f"indices must lie in 0..{table.shape[0] - 1}; found {indices[bad]}")
-    values = table.view(torch.uint16).numpy()
-    result = torch.empty(rows.num_rows, table.shape[1], dtype=rows.weight.dtype)
-    out = result.numpy()
-    run_rows(
-        lambda first, last: sum_rows(indptr, indices, weight, values, out, first, last),
-        rows.num_rows,
-        width=table.shape[1] * -(-indices.size // max(1, rows.num_rows)),
-    )
-    return result

@@ -1,4 +1,4 @@
-"""Dropout masks as pure functions of (seed, step, layer, row, column); the compiled twin is in `model/kernels.py`.
+"""Dropout masks as pure functions of (seed, step, layer, row, column); the compiled twin is in `layer_kernels.py`.
 
 A row gets 64 bits of SplitMix64; their halves are the start and the (odd) stride of a sequence of 32-bit numbers, one
 for each column, which a bijection scrambles (two multiply-xorshift rounds, Ellis's `lowbias32`). An entry is dropped
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.rng import GOLDEN, MASK, Purpose, derive, mix
+from cvgnn.rng import FACTORS, GOLDEN, Purpose, derive
 
 SCRAMBLE = ((16, 0x7FEB352D), (15, 0x846CA68B))
 """Shift and factor of each round."""
+
+_LOW = 0xFFFFFFFF
 
 
 class Dropout(NamedTuple):
@@ -41,21 +42,48 @@ class Dropout(NamedTuple):
         return 2**32 / (2**32 - self.threshold)
 
     @classmethod
-    def at(cls, p: float, *, seed: int, step: int, k: int) -> Dropout:
-        """Of layer `k` at a step of a run."""
-        return cls(p, derive(seed, Purpose.DROPOUT, step, k))
+    def at(cls, p: float, *, seed: int, step: int, k: int, own: bool = False) -> Dropout:
+        """Of `H^(k)` at a step of a run; for `k = 0` of the rows of `P X` or, if `own`, of those of `X`."""
+        return cls(p, derive(seed, Purpose.DROPOUT, step, k, *[1] * own))
 
-    def mask(self, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-        """Literal: 0 with probability `p`, else 1/(1-p), for each entry of `H^(k)[r^(k)]`."""
-        states = np.array([mix((self.key + (row + 1) * GOLDEN) & MASK) for row in range(shape[0])], dtype=np.uint64)
-        start, stride = (states & np.uint64(0xFFFFFFFF)).astype(np.uint32), (states >> np.uint64(32)).astype(np.uint32)
-        columns = np.arange(shape[1], dtype=np.uint32)
-        bits = scramble(columns * (stride | np.uint32(1))[:, None] + start[:, None])
-        return torch.from_numpy(np.where(bits < self.threshold, 0.0, self.scale)).to(dtype)
+    def mask(
+        self, shape: tuple[int, int], dtype: torch.dtype, *, device: torch.device | None = None, start: int = 0
+    ) -> Tensor:
+        """0 with probability `p`, else 1/(1-p), for each entry of `H^(k)[r^(k)]`: plain torch, on any device.
+
+        Args:
+            shape: rows and columns.
+            dtype: of the mask.
+            device: where it is computed; the CPU if not given.
+            start: which row of all is the first.
+        """
+        row = torch.arange(start, start + shape[0], device=device)
+        column = torch.arange(shape[1], device=device)
+        return self.entries(row[:, None], column).to(dtype)
+
+    def entries(self, row: Tensor, column: Tensor) -> Tensor:
+        """The mask at given rows and columns, int64 tensors that broadcast; float64."""
+        # torch has no arithmetic on uint64. int64 wraps around with the same bits; only shifts need care.
+        z = (row + 1) * _signed(GOLDEN) + _signed(self.key)
+        z = (z ^ _shifted(z, 30)) * _signed(FACTORS[0])
+        z = (z ^ _shifted(z, 27)) * _signed(FACTORS[1])
+        state = z ^ _shifted(z, 31)
+        bits = scramble((column * (_shifted(state, 32) | 1) + (state & _LOW)) & _LOW)
+        return (bits >= self.threshold).double() * self.scale
 
 
-def scramble(u: np.ndarray[tuple[int, int], np.dtype[np.uint32]]) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
-    """A bijection of the 32-bit numbers that changes every bit with every bit."""
+def scramble(u: Tensor) -> Tensor:
+    """A bijection of the 32-bit numbers, here in int64, that changes every bit with every bit."""
     for shift, factor in SCRAMBLE:
-        u = (u ^ (u >> np.uint32(shift))) * np.uint32(factor)
-    return u ^ (u >> np.uint32(16))
+        u = ((u ^ (u >> shift)) * factor) & _LOW
+    return u ^ (u >> 16)
+
+
+def _signed(bits: int) -> int:
+    """The int64 with the bits of a uint64."""
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+def _shifted(z: Tensor, places: int) -> Tensor:
+    """`z >> places`, filling with zeros as for uint64."""
+    return (z >> places) & ((1 << (64 - places)) - 1)

@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
+from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.threads import run_rows
 
 _AHEAD = 4  # rows
@@ -102,6 +103,10 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor, written: Tensor, step: 
         raise CvgnnError(f"values must have the shape {[ids.numel(), table.shape[1]]}, not {list(rows.shape)}")
     if ids.dtype != torch.int64:
         raise CvgnnError(f"ids must be int64, not {ids.dtype}")
+    if not use_compiled(table):
+        table[ids] = rows.to(table.dtype)
+        written[ids] = step
+        return
     node_ids = ids.numpy()
     bad = first_outside(node_ids, table.shape[0])
     if bad >= 0:

@@ -1,15 +1,16 @@
-"""Compiled kernels of a hidden layer: bias, LayerNorm, ReLU and dropout in one pass over each row, `P^`, and back.
+"""Compiled kernels of a hidden layer: bias, LayerNorm, activation and dropout in one pass over a row, `P^`, and back.
 
 Legend: `z` a row of `A W`, `b` the bias, `m` and `r` LayerNorm's mean and 1/sqrt(variance + eps) of `z + b`, `x` the
-normalised row `(z + b - m) r`, `y` LayerNorm's output `x gain + shift`, `h = max(y, 0)`, `o` what is propagated: `h`
-after dropout. `cvgnn.reference` holds the literal twin; `cvgnn.ops.dropout` the one of the mask.
+normalised row `(z + b - m) r`, `v` what the activation gets: `x gain + shift`, or `z + b` without LayerNorm;
+`h = act(v)`, `o` what is propagated: `h` after dropout. The plain twin is `fused_layer._plain_hidden_layer`.
 
 A row is summed in the lanes of the processor's vectors (`reassoc`); rows do not depend on each other, and sums over
-rows are taken in parts of `rows_in_part`, whatever the number of threads.
+rows are taken in parts of `rows_in_part`, whatever the number of threads. So threads do not change a bit.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from numba.extending import intrinsic
 from cvgnn.ops.dropout import SCRAMBLE
 from cvgnn.ops.sampling_kernels import mix
 from cvgnn.rng import GOLDEN
+
+RELU, ELU, GELU = range(3)  # the order of `fused_layer.ACTIVATIONS`
 
 PART = 256
 """Rows in a part of a small batch; in a large one an eighth of it, because threads take whole parts each."""
@@ -60,8 +63,27 @@ def _drop(h, o, state, threshold, scale):  # type: ignore[no-untyped-def]
         o[c] = kept if _scramble(np.uint32(c) * stride + start) >= threshold else zero
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def _activate(h, kind):  # type: ignore[no-untyped-def]
+    """`h = act(h)` for a row; ReLU is part of `forward`'s own loops, which are compiled to vector instructions."""
+    for c in range(h.size):
+        v = h[c]
+        if kind == ELU:
+            h[c] = v if v > 0 else math.expm1(v)
+        else:
+            h[c] = 0.5 * v * (1.0 + math.erf(v * math.sqrt(0.5)))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _slope(v, kind):  # type: ignore[no-untyped-def]
+    """The derivative of ELU or GELU at `v`."""
+    if kind == ELU:
+        return 1.0 if v > 0 else math.exp(v)
+    return 0.5 * (1.0 + math.erf(v * math.sqrt(0.5))) + v * math.exp(-0.5 * v * v) / math.sqrt(2.0 * math.pi)
+
+
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def forward(Z, bias, gain, shift, eps, key, threshold, scale, H, sent, mean, inverse, first, last):  # type: ignore[no-untyped-def]
+def forward(Z, bias, gain, shift, eps, kind, key, threshold, scale, H, sent, mean, inverse, first, last):  # type: ignore[no-untyped-def]
     """`H` (which may be `Z` itself) and, where `threshold > 0`, `sent` for rows `first..last-1`.
 
     Args:
@@ -69,6 +91,7 @@ def forward(Z, bias, gain, shift, eps, key, threshold, scale, H, sent, mean, inv
         bias: `[d]`.
         gain, shift: LayerNorm's, `[d]`; empty where there is none.
         eps: LayerNorm's.
+        kind: of the activation, `RELU`, `ELU` or `GELU`.
         key, threshold: of dropout: an entry is dropped where its 32 random bits are below `threshold = p 2^32`.
         scale: 1/(1-p).
         H, sent: `[n, d]`; `sent` may be empty without dropout.
@@ -79,6 +102,7 @@ def forward(Z, bias, gain, shift, eps, key, threshold, scale, H, sent, mean, inv
     kept = Z.dtype.type(scale)
     limit = np.uint32(threshold)
     zero = Z.dtype.type(0)
+    floor = zero if kind == RELU else Z.dtype.type(-np.inf)  # ReLU is max(v, 0); the others come after the loop
     for i in range(first, last):
         z, h = Z[i], H[i]
         if gain.size > 0:
@@ -93,12 +117,14 @@ def forward(Z, bias, gain, shift, eps, key, threshold, scale, H, sent, mean, inv
             r = one / np.sqrt(total / Z.dtype.type(d) + Z.dtype.type(eps))
             mean[i], inverse[i] = m, r
             for c in range(d):
-                y = (z[c] + bias[c] - m) * r * gain[c] + shift[c]
-                h[c] = zero if y <= zero else y
+                v = (z[c] + bias[c] - m) * r * gain[c] + shift[c]
+                h[c] = floor if v <= floor else v  # NaN stays NaN
         else:
             for c in range(d):
-                y = z[c] + bias[c]
-                h[c] = zero if y <= zero else y
+                v = z[c] + bias[c]
+                h[c] = floor if v <= floor else v
+        if kind != RELU:
+            _activate(h, kind)
         if threshold > 0:
             _drop(h, sent[i], mix(key + np.uint64(i + 1) * _GOLDEN), limit, kept)
 
@@ -145,42 +171,58 @@ def aggregate(indptr, indices, weight, sent, out, first, last):  # type: ignore[
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def backward(d_out, indptr, indices, weight, sent, Z, bias, gain, mean, inverse, scale, dZ, sums, first, last):  # type: ignore[no-untyped-def]
+def backward(  # type: ignore[no-untyped-def]
+    d_out, indptr, indices, weight, d_own, sent, Z, bias, gain, shift, kind, key, threshold, scale, mean, inverse,
+    dZ, sums, first, last,
+):  # fmt: skip
     """`dZ` for rows `first..last-1`, and the sums over each part of them that make the parameters' gradients.
 
     Args:
         d_out: `[m, d]`, the gradient of the aggregate.
-        indptr, indices, weight: `P^` transposed, `[n, m]`: `d_sent = P^T d_out`, formed row by row.
-        sent: `[n, d]`, what was propagated: positive exactly where the gradient passes.
-        Z, bias, gain, mean, inverse: as in `forward`.
-        scale: 1/(1-p).
+        indptr, indices, weight: `P^` transposed, `[n, m]`: `d_sent = P^T d_out + d_own`, formed row by row.
+        d_own: `[m', d]`, the gradient of the first `m'` rows of `sent`; no rows for none.
+        sent: `[n, d]`, what was propagated: with ReLU positive exactly where the gradient passes.
+        Z, bias, gain, shift, kind, key, threshold, scale, mean, inverse: as in `forward`.
         dZ: `[n, d]`.
         sums: `[parts, 3, d]`, zero: the gradients of bias, gain and shift, part by part.
     """
-    d = d_out.shape[1]
-    zero = d_out.dtype.type(0)
-    s = d_out.dtype.type(scale)
-    y = np.empty(d, d_out.dtype)
+    d = dZ.shape[1]
+    zero = dZ.dtype.type(0)
+    s = dZ.dtype.type(scale)
+    y = np.empty(d, dZ.dtype)  # the gradient of `o`, then of `v`
     part = rows_in_part(Z.shape[0])
     for i in range(first, last):
         o, z, dz = sent[i], Z[i], dZ[i]
         d_bias, d_gain, d_shift = sums[i // part, 0], sums[i // part, 1], sums[i // part, 2]
-        y[:] = zero
+        if i < d_own.shape[0]:
+            g = d_own[i]
+            for c in range(d):
+                y[c] = s * g[c]
+        else:
+            y[:] = zero
         for e in range(indptr[i], indptr[i + 1]):
             w, g = s * weight[e], d_out[indices[e]]
             for c in range(d):
                 y[c] += w * g[c]
-        if gain.size > 0:
-            m, r = mean[i], inverse[i]
+        normed = gain.size > 0
+        m, r = (mean[i], inverse[i]) if normed else (zero, zero)
+        if kind == RELU:
+            for c in range(d):
+                y[c] = y[c] if o[c] > zero else zero
+        else:  # an entry of `sent` may be 0 without being dropped: the mask is drawn again
+            if threshold > 0:
+                _drop(y, y, mix(key + np.uint64(i + 1) * _GOLDEN), np.uint32(threshold), dZ.dtype.type(1))
+            for c in range(d):
+                v = (z[c] + bias[c] - m) * r * gain[c] + shift[c] if normed else z[c] + bias[c]
+                y[c] *= dZ.dtype.type(_slope(v, kind))
+        if normed:
             total, product = zero, zero
             for c in range(d):
-                t = y[c] if o[c] > zero else zero
-                y[c] = t
-                t *= gain[c]
+                t = y[c] * gain[c]
                 total += t
                 product += t * ((z[c] + bias[c] - m) * r)
-            total /= d_out.dtype.type(d)
-            product /= d_out.dtype.type(d)
+            total /= dZ.dtype.type(d)
+            product /= dZ.dtype.type(d)
             for c in range(d):
                 x = (z[c] + bias[c] - m) * r
                 t = r * (y[c] * gain[c] - total - x * product)
@@ -190,123 +232,5 @@ def backward(d_out, indptr, indices, weight, sent, Z, bias, gain, mean, inverse,
                 dz[c] = t
         else:
             for c in range(d):
-                t = y[c] if o[c] > zero else zero
-                d_bias[c] += t
-                dz[c] = t
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def cross_entropy(log_p, p, labels, ids, place, placed, smoothing, dZ, start):  # type: ignore[no-untyped-def]
-    """The mean over the batch of -sum_c q[c] log softmax(z)[c], and its gradient by the logits `z` added to `dZ`.
-
-    `q` is 1 at the label, less `smoothing`, which is spread over all classes. Of the batch's distinct nodes, those are
-    looked at whose logits are given: the `n` from the `start`-th on.
-
-    Args:
-        log_p, p: `[n, C]`, log softmax of the logits and softmax.
-        labels: `[N]`.
-        ids: `[B]`, the batch's node ids.
-        place: `[B]`, the row of each if `placed`; else row `i` is the `i`-th's.
-        smoothing: in `[0, 1)`.
-        dZ: `[n, C]`, zero.
-        start: which row of all is the first here.
-
-    Returns:
-        The sum over these nodes, in float64, by the number of all `ids`; the position in `ids` of the first node whose
-        label is no class, or -1.
-    """
-    total = 0.0
-    n, C = p.shape
-    share, sure = p.dtype.type(1.0 / ids.size), p.dtype.type((1.0 - smoothing) / ids.size)
-    spread = p.dtype.type(smoothing / (C * ids.size))
-    for i in range(0 if placed else start, ids.size if placed else start + n):
-        row = (place[i] if placed else i) - start
-        if row < 0 or row >= n:
-            continue
-        if ids[i] < 0 or ids[i] >= labels.size:
-            return np.nan, i
-        label = labels[ids[i]]
-        if label < 0 or label >= C:
-            return np.nan, i
-        total -= (1.0 - smoothing) * log_p[row, label]
-        softmax, dz = p[row], dZ[row]
-        for c in range(C):
-            dz[c] += share * softmax[c]
-        dz[label] -= sure
-        if smoothing > 0.0:
-            for c in range(C):
-                total -= smoothing / C * log_p[row, c]
-                dz[c] -= spread
-    return total / ids.size, -1
-
-
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def top(A, W, bias, labels, ids, place, placed, smoothing, dW, d_bias, dA):  # type: ignore[no-untyped-def]
-    """The last layer on a small batch, forward and back: logits `A W + b`, mean cross entropy, and its gradients.
-
-    What `cvgnn.model.gradient` otherwise makes of a dozen calls of torch, each of which takes longer than the sums.
-
-    Args:
-        A: `[n, d]`, the aggregate.
-        W, bias: `[d, C]` and `[C]`.
-        labels, ids, place, placed, smoothing: as in `cross_entropy`.
-        dW, d_bias, dA: the gradients, of the shapes of `W`, `bias` and `A`.
-
-    Returns:
-        As `cross_entropy`.
-    """
-    n, d = A.shape
-    C = W.shape[1]
-    zero, share, sure = A.dtype.type(0), A.dtype.type(1.0 / ids.size), A.dtype.type((1.0 - smoothing) / ids.size)
-    spread = smoothing / C
-    count = np.zeros(n, np.int64)  # how often a node was drawn
-    P = np.empty((n, C), A.dtype)  # the logits less their row's largest, then their gradient
-    total = 0.0
-    for i in range(ids.size):  # labels first: nothing may be written for one that is none
-        if ids[i] < 0 or ids[i] >= labels.size or labels[ids[i]] < 0 or labels[ids[i]] >= C:
-            return np.nan, i
-        count[place[i] if placed else i] += 1
-    for i in range(n):
-        z, a = P[i], A[i]
-        for c in range(C):
-            z[c] = bias[c]
-        for j in range(d):
-            w, x = W[j], a[j]
-            for c in range(C):
-                z[c] += x * w[c]
-        largest = z[0]
-        for c in range(C):
-            largest = z[c] if z[c] > largest or z[c] != z[c] else largest
-        for c in range(C):
-            z[c] -= largest
-    for i in range(ids.size):
-        total -= (1.0 - smoothing) * P[place[i] if placed else i, labels[ids[i]]]
-    for i in range(n):
-        z, mass = P[i], zero
-        if smoothing > 0.0:
-            for c in range(C):
-                total -= count[i] * spread * z[c]
-        for c in range(C):
-            z[c] = np.exp(z[c])
-            mass += z[c]
-        total += count[i] * np.log(float(mass))
-        scale = share * A.dtype.type(count[i]) / mass
-        less = share * A.dtype.type(count[i] * spread)
-        for c in range(C):
-            z[c] = z[c] * scale - less
-    for i in range(ids.size):
-        P[place[i] if placed else i, labels[ids[i]]] -= sure
-    dW[:] = zero
-    d_bias[:] = zero
-    for i in range(n):
-        z, a, da = P[i], A[i], dA[i]
-        for c in range(C):
-            d_bias[c] += z[c]
-        for j in range(d):
-            w, dw, x = W[j], dW[j], a[j]
-            t = zero
-            for c in range(C):
-                dw[c] += x * z[c]
-                t += z[c] * w[c]
-            da[j] = t
-    return total / ids.size, -1
+                d_bias[c] += y[c]
+                dz[c] = y[c]

@@ -8,8 +8,13 @@ from typing import Any, final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
-from cvgnn.ops.threads import MEMORY_COST, torch_threads
+from cvgnn.errors import CvgnnError
+from cvgnn.ops.backend import use_compiled
+from cvgnn.ops.bf16_row_sum import sum_bf16_rows
+from cvgnn.ops.history_write import first_outside
+from cvgnn.ops.threads import MEMORY_COST, run_rows, torch_threads
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -77,6 +82,11 @@ class Rows:
         """How many rows there are."""
         return (self.tensors[0].numel() if self._arrays is None else self._arrays[0].size) - 1
 
+    @property
+    def num_entries(self) -> int:
+        """How many entries there are."""
+        return self.tensors[1].numel() if self._arrays is None else self._arrays[1].size
+
     def between(self, first: int, last: int) -> Rows:
         """Rows `first..last-1`."""
         if (first, last) == (0, self.num_rows):
@@ -84,6 +94,11 @@ class Rows:
         indptr, indices, weight = self.tensors
         a, b = int(indptr[first]), int(indptr[last])
         return Rows(indptr[first : last + 1] - a, indices[a:b], None if weight is None else weight[a:b])
+
+    def to(self, device: torch.device) -> Rows:
+        """The same matrix on a device."""
+        indptr, indices, weight = self.tensors
+        return Rows(indptr.to(device), indices.to(device), None if weight is None else weight.to(device))
 
     def dense(self, num_columns: int, dtype: torch.dtype = torch.float64) -> Tensor:
         """The matrix written out, for tests and tiny graphs; entries at one place add up."""
@@ -96,11 +111,11 @@ class Rows:
 
 
 def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
-    """`S T`: each row the weighted sum of rows of `table`, without gradient.
+    """`S T`: each row the weighted sum of rows of `table`, in the dtype of the weights, without gradient.
 
     Args:
-        rows: `S`, `[m, n]`; its weights must have the table's dtype.
-        table: `T`, `[n, d]`, float32, float64 or, where `rows.weight` is None or bfloat16, bfloat16.
+        rows: `S`, `[m, n]`; its weights have the table's dtype, unless that is bfloat16.
+        table: `T`, `[n, d]`. A bfloat16 row is widened as it is read: weights and sums are not rounded.
 
     Returns:
         `[m, d]`.
@@ -109,27 +124,55 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     >>> weighted_sum(S, torch.tensor([[1.0, 2.0], [4.0, 8.0]])).tolist()
     [[3.0, 6.0], [0.0, 0.0]]
     """
-    # The overload that keeps nothing for a backward pass: half the overhead of F.embedding_bag on small batches.
     indptr, indices, weight = rows.tensors
+    table = table.detach()
+    if table.dtype == torch.bfloat16 and weight is not None and weight.dtype != torch.bfloat16:
+        if use_compiled(table):
+            return _sum_bf16(rows, table)
+        table, indices = table.index_select(0, indices).to(weight.dtype), torch.arange(
+            indices.numel(), dtype=indptr.dtype, device=indptr.device
+        )  # fmt: skip
+    # embedding_bag runs near memory bandwidth on a CPU; a gather and index_add would write every row first.
     with torch_threads(MEMORY_COST * indices.numel() * table.shape[1]):
-        return torch._embedding_bag_forward_only(table.detach(), indices, indptr, False, 0, False, weight, True)[0]
+        return embedding_bag(
+            indices, table, indptr, mode="sum", per_sample_weights=weight, include_last_offset=True
+        )  # fmt: skip
+
+
+def _sum_bf16(rows: Rows, table: Tensor) -> Tensor:
+    indptr, indices, weight = rows.arrays
+    bad = first_outside(indices, table.shape[0])
+    if bad >= 0:
+        raise CvgnnError(f"indices must lie in 0..{table.shape[0] - 1}; found {indices[bad]}")
+    values = table.view(torch.uint16).numpy()  # NumPy has no bfloat16
+    result = torch.empty(rows.num_rows, table.shape[1], dtype=torch.from_numpy(weight[:0]).dtype)
+    out = result.numpy()
+    run_rows(
+        lambda first, last: sum_bf16_rows(indptr, indices, weight, values, out, first, last),
+        rows.num_rows,
+        width=table.shape[1] * -(-indices.size // max(1, rows.num_rows)),
+    )
+    return result
 
 
 class _WeightedSum(torch.autograd.Function):
-    """`S T` with the gradient `S^T dOut` for `T`; `S` is constant. A transposed bag beats autograd's scatter."""
+    """`S T` with the gradient `S^T dOut` for `T`, differentiable any number of times; `S` is constant.
+
+    A sum over the transposed rows beats the scatter that autograd would do.
+    """
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, rows: Rows, transposed: Rows) -> Tensor:
-        ctx.transposed = transposed
-        return weighted_sum(rows, table)
+        ctx.pair = (transposed, rows)
+        return weighted_sum(rows, table.contiguous())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return weighted_sum(ctx.transposed, grads[0].contiguous()), None, None
+        return _WeightedSum.apply(grads[0], *ctx.pair), None, None  # type: ignore[no-untyped-call]
 
 
 def differentiable_sum(rows: Rows, transposed: Rows, table: Tensor) -> Tensor:
-    """`S T`, differentiable in `T`.
+    """`S T`, differentiable in `T` any number of times.
 
     Args:
         rows: `S`, `[m, n]`.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from cvgnn.rng import GOLDEN
+from cvgnn.rng import FACTORS, GOLDEN
 
 WITHOUT_REPLACEMENT, WITH_REPLACEMENT, PAPER, RELEASED = range(4)  # the order of cvgnn.sampling.schemes.SCHEMES
 
 _GOLDEN = np.uint64(GOLDEN)
-_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_M1, _M2 = np.uint64(FACTORS[0]), np.uint64(FACTORS[1])
 _S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 

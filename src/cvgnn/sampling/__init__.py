@@ -1,7 +1,7 @@
 """Batches, neighbor draws and rows of `P X`: everything a training step reads of the graph."""
 
-from cvgnn.ops.sparse_matmul import LayerInput as LayerInput
-from cvgnn.ops.sparse_matmul import SparseInput as SparseInput
+from cvgnn.ops.row_input import LayerInput as LayerInput
+from cvgnn.ops.row_input import SparseInput as SparseInput
 from cvgnn.sampling.block import Batch as Batch
 from cvgnn.sampling.block import Block as Block
 from cvgnn.sampling.features import FEATURE_NORMS as FEATURE_NORMS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
@@ -27,6 +28,11 @@ class Block:
     sampled: Rows
     transposed: Rows
     remainder: Rows | None
+
+    def to(self, device: torch.device) -> Block:
+        """The same block on a device."""
+        remainder = None if self.remainder is None else self.remainder.to(device)
+        return Block(self.sources.to(device), self.sampled.to(device), self.transposed.to(device), remainder)
 
     @property
     def targets(self) -> Tensor:
@@ -52,6 +58,15 @@ class Batch:
     place: Tensor | None
     blocks: tuple[Block, ...]
     inputs: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device; itself where it is there already."""
+        if self.ids.device == device:
+            return self
+        blocks = tuple(block.to(device) for block in self.blocks)
+        place = None if self.place is None else self.place.to(device)
+        inputs = blocks[0].sources if blocks else self.inputs.to(device)
+        return Batch(step=self.step, ids=self.ids.to(device), place=place, blocks=blocks, inputs=inputs)
 
     def block(self, k: int) -> Block:
         """Layer `k`'s block, `1 <= k < K`."""

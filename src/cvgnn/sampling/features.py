@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from typing import Literal, final, get_args
+from typing import Literal, TypeVar, final, get_args
 
 import torch
 from torch import Tensor
 
-from cvgnn.errors import require, unknown_name
+from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.graph import Graph, Propagation, SparseFeatures
-from cvgnn.ops.sparse_matmul import LayerInput, SparseInput
+from cvgnn.ops.row_input import SparseInput
 from cvgnn.ops.threads import MEMORY_COST, torch_threads
 
 FeatureNorm = Literal["none", "row", "l2"]
@@ -19,22 +20,32 @@ _ORDER = {"row": 1, "l2": 2}
 
 _ROWS_PER_PIECE = 1 << 14
 
+T = TypeVar("T", bound="FeatureSource")
+
 
 class FeatureSource(ABC):
-    """Rows of `P X` by node id: tensors, or, where `sparse` is true, `SparseInput`s."""
+    """Rows of `P X` by node id: tensors, or, where `sparse` is true, `SparseInput`s.
+
+    `own` is the source of the rows of `X` itself, for networks whose first layer reads them; None where none does.
+    """
 
     num_features: int
     num_nodes: int
     dtype: torch.dtype
     sparse = False
+    own: FeatureSource | None = None
 
     @abstractmethod
-    def rows(self, ids: Tensor) -> LayerInput:
+    def rows(self, ids: Tensor) -> Tensor | SparseInput:
         """`(P X)[ids]`, `[len(ids), F]`; a tensor is the caller's own, who may overwrite it."""
 
     @abstractmethod
-    def span(self, first: int, last: int) -> LayerInput:
+    def span(self, first: int, last: int) -> Tensor | SparseInput:
         """`(P X)[first:last]`, `[last - first, F]`."""
+
+    def to(self, device: torch.device) -> FeatureSource:
+        """The same rows on a device, and `own`'s."""
+        raise CvgnnError(f"features of type {type(self).__name__} stay on the CPU; use device='cpu'")
 
 
 def propagate_features(
@@ -43,6 +54,8 @@ def propagate_features(
     *,
     feature_norm: FeatureNorm = "none",
     storage: torch.dtype | None = None,
+    aggregated: bool = True,
+    own: bool = False,
 ) -> FeatureSource:
     """`P X` of a graph, dense or sparse as its features are; taken from the graph if it holds it already.
 
@@ -52,23 +65,41 @@ def propagate_features(
         feature_norm: `"row"` divides each row of `X` by the sum of its absolute values first, `"l2"` by its Euclidean
             norm; a row of zeros stays.
         storage: what a dense `P X` is kept in: `propagation`'s dtype if not given, or bfloat16; see `DenseSource`.
+        aggregated: whether `P X` is needed; a network with a linear input layer reads `X` alone.
+        own: whether the result's `own` shall give rows of `X`.
     """
     allowed = (propagation.dtype, torch.bfloat16)
     require(storage is None or storage in allowed, f"storage must be one of {allowed}, not {storage}")
     if feature_norm not in FEATURE_NORMS:
         raise unknown_name("feature_norm", feature_norm, FEATURE_NORMS)
-    x, row_scale = graph.x, None
+    x, dtype = graph.x, propagation.dtype
+    row_scale = None if feature_norm == "none" else _one_over_row_norms(x, _ORDER[feature_norm])
+    X = _source(_scaled(x.to(dtype), row_scale), dtype, storage) if own or not aggregated else None
     same = (graph.PX_normalization, None if graph.PX is None else graph.PX.dtype)
-    if feature_norm != "none":
-        row_scale = _one_over_row_norms(x, _ORDER[feature_norm])
-    elif graph.PX is not None and same == (propagation.normalization, propagation.dtype):
-        if isinstance(graph.PX, SparseFeatures):
-            return SparseSource(graph.PX)
-        return DenseSource(graph.PX.to(storage or propagation.dtype), propagation.dtype)
+    if not aggregated:
+        assert X is not None
+        source = X
+    elif row_scale is None and graph.PX is not None and same == (propagation.normalization, dtype):
+        source = _source(graph.PX, dtype, storage)
+    elif isinstance(x, SparseFeatures):
+        source = SparseSource(propagation.product_sparse(x.to(dtype), row_scale=row_scale))
+    else:
+        source = DenseSource(propagation.product(x.to(dtype), row_scale=row_scale, dtype=storage), dtype)
+    source.own = X
+    return source
+
+
+def _source(x: Tensor | SparseFeatures, dtype: torch.dtype, storage: torch.dtype | None) -> FeatureSource:
+    return SparseSource(x) if isinstance(x, SparseFeatures) else DenseSource(x.to(storage or dtype), dtype)
+
+
+def _scaled(x: Tensor | SparseFeatures, row_scale: Tensor | None) -> Tensor | SparseFeatures:
+    """`diag(row_scale) X`."""
+    if row_scale is None:
+        return x
     if isinstance(x, SparseFeatures):
-        return SparseSource(propagation.product_sparse(x.to(propagation.dtype), row_scale=row_scale))
-    PX = propagation.product(x.to(propagation.dtype), row_scale=row_scale, dtype=storage)
-    return DenseSource(PX, propagation.dtype)
+        return dataclasses.replace(x, values=x.values * row_scale.to(x.dtype).repeat_interleave(x.indptr.diff()))
+    return x * row_scale.to(x.dtype)[:, None]
 
 
 def _one_over_row_norms(x: Tensor | SparseFeatures, order: int) -> Tensor:
@@ -105,6 +136,10 @@ class DenseSource(FeatureSource):
         """See `FeatureSource.span`."""
         return self.PX[first:last].to(self.dtype)
 
+    def to(self, device: torch.device) -> DenseSource:
+        """See `FeatureSource.to`."""
+        return _with_own(DenseSource(self.PX.to(device), self.dtype), self, device)
+
 
 @final
 class SparseSource(FeatureSource):
@@ -116,12 +151,25 @@ class SparseSource(FeatureSource):
         self.PX = PX
         self.num_nodes, self.num_features = PX.shape
         self.dtype = PX.dtype
-        self._arrays = (PX.indptr.numpy(), PX.indices.numpy(), PX.values.numpy())
+        self._matrix = (PX.indptr, PX.indices, PX.values)
 
     def rows(self, ids: Tensor) -> SparseInput:
         """See `FeatureSource.rows`."""
-        return SparseInput(self._arrays, ids, num_columns=self.num_features)
+        return SparseInput(self._matrix, ids, num_columns=self.num_features)
 
     def span(self, first: int, last: int) -> SparseInput:
         """See `FeatureSource.span`."""
-        return SparseInput(self._arrays, range(first, last), num_columns=self.num_features)
+        return SparseInput(self._matrix, range(first, last), num_columns=self.num_features)
+
+    def to(self, device: torch.device) -> SparseSource:
+        """See `FeatureSource.to`."""
+        moved = SparseSource(self.PX)
+        indptr, indices, values = self._matrix
+        moved._matrix = (indptr.to(device), indices.to(device), values.to(device))
+        return _with_own(moved, self, device)
+
+
+def _with_own(moved: T, source: FeatureSource, device: torch.device) -> T:
+    """`moved` with the `own` of `source`, moved too; a source may be its own."""
+    moved.own = moved if source.own is source else None if source.own is None else source.own.to(device)
+    return moved

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cvgnn.errors import CvgnnError, require_integer, require_number
-from cvgnn.estimator import Estimator
+from cvgnn.nn import Estimator
 from cvgnn.model import GCN, Loss, hidden
 from cvgnn.ops.matmul import product
 from cvgnn.sampling import Batch, SparseInput

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cvgnn.errors import CvgnnError, require
-from cvgnn.estimator import Estimator
+from cvgnn.nn import Estimator
 from cvgnn.sealed import short
 from cvgnn.training.outputs import Weights
 from cvgnn.training.trainer import Position, Trainer

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from cvgnn.errors import CvgnnError, require, require_number
-from cvgnn.estimator import Estimator
+from cvgnn.nn import Estimator
 from cvgnn.model import GCN, ByHand, Loss, check_labels
 from cvgnn.ops.threads import one_torch_thread
 from cvgnn.sampling import Batch, BatchLoader

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cvgnn.errors import require, require_integer
-from cvgnn.graph import Rows, weighted_sum
-from cvgnn.ops import bf16_row_sum as bfloat16
 from cvgnn.ops.history_write import write_rows
-from cvgnn.ops.row_sum import Array
+from cvgnn.ops.row_sum import Rows, weighted_sum
 
 
 @final
-class History:
-    """`Hbar^(k)` of one hidden layer, `[N, d_k]`, and the step at which each row was written.
+class History(nn.Module):
+    """`Hbar^(k)` of one hidden layer, `[N, d_k]`, and the step at which each row was written; both are buffers.
 
     Args:
         num_nodes: `N`.
@@ -30,6 +28,9 @@ class History:
     ([[0.0, 0.0], [1.0, 2.0]], [7, 7, 2])
     """
 
+    values: Tensor
+    written: Tensor
+
     def __init__(
         self,
         num_nodes: int,
@@ -38,18 +39,14 @@ class History:
         dtype: torch.dtype = torch.float32,
         storage: torch.dtype | None = None,
     ) -> None:
+        super().__init__()
         require_integer("num_nodes", num_nodes, at_least=1)
         require_integer("width", width, at_least=1)
         allowed = (dtype, torch.bfloat16)
         require(storage is None or storage in allowed, f"storage must be one of {allowed}, not {storage}")
         self.dtype = dtype
-        self.values = torch.zeros(num_nodes, width, dtype=storage or dtype)
-        self.written = torch.zeros(num_nodes, dtype=torch.int64)
-
-    @property
-    def array(self) -> Array | None:
-        """The values for compiled code, where they are kept in `dtype`."""
-        return self.values.numpy() if self.values.dtype == self.dtype else None
+        self.register_buffer("values", torch.zeros(num_nodes, width, dtype=storage or dtype))
+        self.register_buffer("written", torch.zeros(num_nodes, dtype=torch.int64))
 
     def pull(self, ids: Tensor) -> Tensor:
         """`Hbar[ids]`, a copy `[len(ids), d_k]`."""
@@ -80,22 +77,4 @@ class History:
 
     def weighted_sum(self, rows: Rows) -> Tensor:
         """`S Hbar` for sparse rows `S` over node ids, `[S.num_rows, d_k]`; sums are taken in `dtype`."""
-        if self.values.dtype == self.dtype:
-            return weighted_sum(rows, self.values)
-        return bfloat16.weighted_sum(rows, self.values)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold."""
-        return {"values": self.values, "written": self.written}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take the state of a history of the same shape and storage."""
-        for name, mine in self.state_dict().items():
-            require(name in state, f"the history's state lacks {name!r}")
-            theirs = state[name]
-            require(
-                theirs.shape == mine.shape and theirs.dtype == mine.dtype,
-                f"history {name!r} is {mine.dtype} {list(mine.shape)}; the state holds "
-                f"{theirs.dtype} {list(theirs.shape)}",
-            )
-            mine.copy_(theirs)
+        return weighted_sum(rows, self.values)

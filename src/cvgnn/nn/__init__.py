@@ -1,0 +1,33 @@
+"""Networks, the estimators of their aggregations, and exact inference."""
+
+from cvgnn.nn.conv import INITS as INITS
+from cvgnn.nn.conv import BatchNorm as BatchNorm
+from cvgnn.nn.conv import Conv as Conv
+from cvgnn.nn.conv import GCNConv as GCNConv
+from cvgnn.nn.conv import GCNIIConv as GCNIIConv
+from cvgnn.nn.conv import GINConv as GINConv
+from cvgnn.nn.conv import Inputs as Inputs
+from cvgnn.nn.conv import Linear as Linear
+from cvgnn.nn.conv import SAGEConv as SAGEConv
+from cvgnn.nn.estimators import ESTIMATORS as ESTIMATORS
+from cvgnn.nn.estimators import ControlVariate as ControlVariate
+from cvgnn.nn.estimators import Estimator as Estimator
+from cvgnn.nn.estimators import EstimatorName as EstimatorName
+from cvgnn.nn.estimators import SampledSum as SampledSum
+from cvgnn.nn.history import History as History
+from cvgnn.nn.inference import each_hidden as each_hidden
+from cvgnn.nn.inference import exact_embedding as exact_embedding
+from cvgnn.nn.inference import exact_hidden as exact_hidden
+from cvgnn.nn.inference import exact_logits as exact_logits
+from cvgnn.nn.inference import exact_trace as exact_trace
+from cvgnn.nn.inference import refresh_statistics as refresh_statistics
+from cvgnn.nn.network import GCN as GCN
+from cvgnn.nn.network import GCNII as GCNII
+from cvgnn.nn.network import GIN as GIN
+from cvgnn.nn.network import JUMPS as JUMPS
+from cvgnn.nn.network import MODELS as MODELS
+from cvgnn.nn.network import NORMS as NORMS
+from cvgnn.nn.network import SAGE as SAGE
+from cvgnn.nn.network import Network as Network
+from cvgnn.ops.fused_layer import ACTIVATIONS as ACTIVATIONS
+from cvgnn.ops.fused_layer import Affine as Affine

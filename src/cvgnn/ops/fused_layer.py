@@ -1,0 +1,428 @@
+"""A layer in one differentiable operation: products, bias, LayerNorm, activation, dropout and the sampled sum.
+
+    Z = sum_j A_j W_j + b,    H = act([LayerNorm] Z),    S = P^ dropout(H) + correction
+
+torch would make a pass over the matrix, and keep a copy of it, for each of these. Here a row is read once forward and
+once backward, and a thread takes its rows through all of it: the rows of a layer depend on each other only through
+`P^`, so threads meet twice in a layer forward (all of `H` must be there before it is summed) and once backward. The
+gradient of a weight is summed range by range, in the order of the rows.
+
+Each function here is compiled for CPU tensors and has a plain twin for any device (`cvgnn.ops.backend`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, final, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from cvgnn.errors import CvgnnError
+from cvgnn.ops import layer_kernels as kernels
+from cvgnn.ops.backend import use_compiled
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.matmul import input_gradient_into, weight_gradient
+from cvgnn.ops.row_input import LayerInput, RowInput, SparseInput, multiply_into
+from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
+from cvgnn.ops.threads import MEMORY_COST, row_ranges, run_ranges, run_rows
+
+EPS = 1e-5
+"""LayerNorm's."""
+
+Activation = Literal["relu", "elu", "gelu"]
+ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+
+
+class Correction(NamedTuple):
+    """What an estimator adds to a sampled sum.
+
+    Args:
+        rows: gives rows `first..last-1` of it, a new constant, or None for nothing; several threads may ask at a time.
+        entries: about how many rows of a table one of them reads, to tell whether threads pay.
+    """
+
+    rows: Callable[[int, int], Tensor | None]
+    entries: int = 0
+
+
+class Affine(NamedTuple):
+    """`Z = sum_j A_j W_j + b`, not computed yet, so that it can be computed row by row with what follows.
+
+    Args:
+        terms: pairs of an input `A_j`, `[n, d_j]`, and a weight `W_j`, `[d_j, d]`.
+        bias: `[d]`, or None.
+    """
+
+    terms: tuple[tuple[LayerInput, Tensor], ...]
+    bias: Tensor | None = None
+
+
+class Sigma(NamedTuple):
+    """What makes `H` of `Z`: LayerNorm's gain and shift, `[d]` each, or None for no LayerNorm; the activation."""
+
+    gain: Tensor | None = None
+    shift: Tensor | None = None
+    activation: Activation = "relu"
+
+
+class HiddenLayer(NamedTuple):
+    """What a hidden layer gives.
+
+    Args:
+        H: `[n, d]` before dropout, a constant, for the history.
+        own: the first rows of `dropout(H)`, those of the sum's targets, `[m, d]`; all of them where nothing is summed;
+            None where it was not asked for.
+        aggregate: `P^ dropout(H) + correction`, `[m, d]`; None where nothing is summed.
+    """
+
+    H: Tensor
+    own: Tensor | None
+    aggregate: LayerInput | None
+
+
+def affine(Z: Affine) -> Tensor:
+    """`sum_j A_j W_j + b`, `[n, d]`, differentiable in the weights, the bias and in inputs that are tensors."""
+    tensors = _tensors(Z)
+    if use_compiled(*(W for _, W in Z.terms)) and torch.is_grad_enabled():
+        return _AffineFunction.apply(Z, Z.bias, *tensors)  # type: ignore[no-untyped-call, no-any-return]
+    total = None
+    for A, W in Z.terms:
+        product = A.product(W.detach()) if isinstance(A, RowInput) and not torch.is_grad_enabled() else A @ W
+        total = product if total is None else total + product
+    assert total is not None
+    return total if Z.bias is None else total + Z.bias
+
+
+def hidden_layer(
+    Z: Affine | Tensor,
+    sigma: Sigma,
+    *,
+    drop: Dropout | None = None,
+    sampled: Rows | None = None,
+    transposed: Rows | None = None,
+    correction: Correction | None = None,
+    own: bool = False,
+) -> HiddenLayer:
+    """`H = act([LayerNorm] Z)` and `P^ dropout(H) + correction`, differentiable in all that makes `Z` and in `sigma`.
+
+    Args:
+        Z: `[n, d]`.
+        sigma: the norm's parameters and the activation.
+        drop: what to drop, or None.
+        sampled: `P^`, `[m, n]`; None to sum nothing.
+        transposed: `P^` transposed.
+        correction: what the estimator adds to the sum; None for nothing.
+        own: whether the targets' own rows are wanted.
+    """
+    given, products = (Z, Affine(())) if isinstance(Z, Tensor) else (None, Z)
+    if not use_compiled(*(W for _, W in products.terms), *([] if given is None else [given])):
+        return _plain_hidden_layer(Z, sigma, drop, sampled, transposed, correction, own)
+    layer = _Layer(products, sigma.activation, drop, sampled, transposed, correction, own)
+    parameters = (products.bias, sigma.gain, sigma.shift, *_tensors(products))
+    return HiddenLayer(*_HiddenFunction.apply(layer, given, *parameters))  # type: ignore[no-untyped-call]
+
+
+def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
+    """`Z = act([LayerNorm] Z)`, without gradient and dropout, for exact inference. Returns `Z`."""
+    if not use_compiled(Z):
+        return Z.copy_(_plain_sigma(Z, sigma))
+    rows = Z.detach().numpy()
+    nothing = rows[:0, 0]
+    gain, shift = (nothing if p is None else p.detach().numpy() for p in (sigma.gain, sigma.shift))
+    mean, inverse = np.empty((2, 0 if sigma.gain is None else rows.shape[0]), rows.dtype)
+    no_bias, kind = np.zeros(rows.shape[1], rows.dtype), ACTIVATIONS.index(sigma.activation)
+
+    def compute(first: int, last: int) -> None:
+        kernels.forward(
+            rows, no_bias, gain, shift, EPS, kind, np.uint64(0), 0, 1.0, rows, rows[:0], mean, inverse, first, last
+        )
+
+    run_rows(compute, rows.shape[0], width=rows.shape[1])
+    return Z
+
+
+def _plain_sigma(Z: Tensor, sigma: Sigma) -> Tensor:
+    if sigma.gain is not None:
+        Z = F.layer_norm(Z, (Z.shape[1],), sigma.gain, sigma.shift, EPS)
+    return activation_function(sigma.activation)(Z)
+
+
+def activation_function(name: Activation) -> Callable[[Tensor], Tensor]:
+    """torch's function of that name, as `Sigma` has it."""
+    functions: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu, "gelu": F.gelu}
+    return functions[name]
+
+
+def _plain_hidden_layer(
+    Z: Affine | Tensor, sigma: Sigma, drop: Dropout | None, sampled: Rows | None, transposed: Rows | None,
+    correction: Correction | None, own: bool,
+) -> HiddenLayer:  # fmt: skip
+    """The same in public torch operations."""
+    H = _plain_sigma(Z if isinstance(Z, Tensor) else affine(Z), sigma)
+    sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
+    if sampled is None or transposed is None:
+        return HiddenLayer(H.detach(), sent, None)
+    aggregate = differentiable_sum(sampled, transposed, sent)
+    m = sampled.num_rows
+    added = None if correction is None else correction.rows(0, m)
+    return HiddenLayer(H.detach(), sent[:m] if own else None, aggregate if added is None else aggregate + added)
+
+
+def _tensors(Z: Affine) -> list[Tensor | None]:
+    """The weights, and the inputs that are tensors: what autograd must see."""
+    return [W for _, W in Z.terms] + [A if isinstance(A, Tensor) else None for A, _ in Z.terms]
+
+
+@final
+class _Products:
+    """`Z = sum_j A_j W_j` in ranges of rows that threads share, and its gradients.
+
+    Args:
+        Z: the terms.
+        tensors: see `_tensors`; inputs and weights are taken from here.
+        work: of a row, besides the products, for each of the `d` columns.
+        multiple: ranges begin at multiples of this.
+    """
+
+    def __init__(self, Z: Affine, tensors: tuple[Tensor | None, ...], *, work: int, multiple: int = 1) -> None:
+        J = len(Z.terms)
+        self.weights: list[Tensor] = [W.detach() for W in tensors[:J] if W is not None]
+        self.inputs: list[LayerInput] = [
+            A if isinstance(A, RowInput) else A.detach() for A, _ in Z.terms
+        ]  # fmt: skip
+        A, W = self.inputs[0], self.weights[0]
+        self.shape = (A.num_rows if isinstance(A, RowInput) else A.shape[0], W.shape[1])
+        for A, W in zip(self.inputs, self.weights, strict=True):
+            shape = (A.num_rows, A.num_columns) if isinstance(A, RowInput) else tuple(A.shape)
+            if shape != (self.shape[0], W.shape[0]) or W.shape[1] != self.shape[1]:
+                raise CvgnnError(
+                    f"a layer multiplies {list(shape)} by {list(W.shape)}, but must give {list(self.shape)}: inputs, "
+                    "weights and batch must fit together"
+                )
+            if isinstance(A, SparseInput) and not isinstance(A.ids, range):
+                A.arrays  # noqa: B018  # ids are checked here, once, and not by every thread
+        each = sum(A.work if isinstance(A, RowInput) else A.shape[1] for A in self.inputs)
+        self.ranges = row_ranges(self.shape[0], self.shape[1] * (each + work), multiple=multiple)
+        self._read: list[list[Tensor | SparseInput]] = [[] for _ in self.ranges]
+
+    def forward(self, i: int, first: int, last: int, Z: Tensor) -> None:
+        """Rows `first..last-1`, the `i`-th range, into `Z`, which has just these rows."""
+        for j, (A, W) in enumerate(zip(self.inputs, self.weights, strict=True)):
+            rows = A.read(first, last) if isinstance(A, RowInput) else A[first:last]
+            self._read[i].append(rows)
+            multiply_into(Z, rows, W, add=j > 0)
+
+    def begin_backward(self, needs: tuple[bool, ...]) -> None:
+        """Make room for the gradients of those of `tensors` that need one."""
+        J = len(self.weights)
+        self._needs_W, self._needs_A = needs[:J], needs[J:]
+        self._dW: list[list[Tensor]] = [[W] * len(self.ranges) for W in self.weights]
+        self._dA = [
+            torch.empty(self.shape[0], W.shape[0], dtype=W.dtype) if needed else None
+            for W, needed in zip(self.weights, self._needs_A, strict=True)
+        ]
+
+    def backward(self, i: int, first: int, last: int, dZ: Tensor) -> None:
+        """The gradients that rows `first..last-1`, the `i`-th range, give."""
+        for j, rows in enumerate(self._read[i]):
+            if self._needs_W[j] and isinstance(rows, Tensor):
+                self._dW[j][i] = weight_gradient(rows, dZ)
+            dA = self._dA[j]
+            if dA is not None:
+                input_gradient_into(dA[first:last], dZ, self.weights[j])
+
+    def gradients(self, dZ: Tensor) -> tuple[Tensor | None, ...]:
+        """Of `tensors`, after all ranges. A sparse input's weight is shared by columns, so that no two threads write
+        to one place."""
+        dW: list[Tensor | None] = []
+        for j, A in enumerate(self.inputs):
+            if not self._needs_W[j]:
+                dW.append(None)
+            elif isinstance(A, SparseInput):
+                dW.append(A.weight_gradient(dZ))
+            else:
+                dW.append(_sum(self._dW[j]))
+        return *dW, *self._dA
+
+
+class _AffineFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, Z: Affine, bias: Tensor | None, *tensors: Tensor | None) -> Tensor:
+        products = ctx.products = _Products(Z, tensors, work=0)
+        ctx.save_for_backward(*tensors)  # so that torch refuses a backward pass after they were changed in place
+        out = torch.empty(products.shape, dtype=products.weights[0].dtype)
+
+        def compute(i: int, first: int, last: int) -> None:
+            products.forward(i, first, last, out[first:last])
+            if bias is not None:
+                out[first:last].add_(bias)
+
+        run_ranges(compute, products.ranges)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dZ: Tensor) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors
+        products: _Products = ctx.products
+        dZ = dZ.contiguous()
+        products.begin_backward(ctx.needs_input_grad[2:])
+        run_ranges(lambda i, first, last: products.backward(i, first, last, dZ[first:last]), products.ranges)
+        d_bias = dZ.sum(dim=0) if ctx.needs_input_grad[1] else None
+        return None, d_bias, *products.gradients(dZ)
+
+
+@final
+class _Layer:
+    """A hidden layer on `n` nodes, forward and back; holds what the backward pass needs.
+
+    Args:
+        Z: the products; without terms where `Z` is given as a tensor.
+        activation, drop, sampled, transposed, correction, own: see `hidden_layer`.
+    """
+
+    def __init__(
+        self, Z: Affine, activation: str, drop: Dropout | None, sampled: Rows | None, transposed: Rows | None,
+        correction: Correction | None, own: bool,
+    ) -> None:  # fmt: skip
+        self.affine = Z
+        self.kind = ACTIVATIONS.index(activation)
+        self.drop = (np.uint64(0), 0, 1.0) if drop is None else (np.uint64(drop.key), drop.threshold, drop.scale)
+        self.sampled = sampled
+        self.transposed = transposed
+        self.correction = correction
+        self.own = own
+        self.products: _Products | None = None
+
+    def forward(
+        self, given: Tensor | None, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None,
+        tensors: tuple[Tensor | None, ...],
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+        """`H`, the own rows, the aggregate."""
+        if given is None:
+            n = (A.num_rows if isinstance(A := self.affine.terms[0][0], RowInput) else A.shape[0])  # fmt: skip
+            multiple = kernels.rows_in_part(n)
+            products = self.products = _Products(self.affine, tensors, work=MEMORY_COST, multiple=multiple)
+            Z, ranges = torch.empty(products.shape, dtype=products.weights[0].dtype), products.ranges
+        else:
+            Z = given.detach().contiguous()
+            n = Z.shape[0]
+            ranges = row_ranges(n, Z.shape[1] * MEMORY_COST, multiple=kernels.rows_in_part(n))
+        d = Z.shape[1]
+        self._check(n, Z.dtype)
+        self.ranges, self.Z, H = ranges, Z.numpy(), torch.empty_like(Z)
+        h, nothing = H.numpy(), np.empty(0, self.Z.dtype)
+        sent = H if self.drop[1] == 0 else torch.empty_like(H)
+        self.sent = sent.numpy()
+        self.bias = np.zeros(d, self.Z.dtype) if bias is None else bias.detach().numpy()
+        self.gain, self.shift = (nothing if p is None else p.detach().numpy() for p in (gain, shift))
+        self.mean, self.inverse = np.empty((2, 0 if gain is None else n), self.Z.dtype)
+
+        def activate(i: int, first: int, last: int) -> None:
+            if self.products is not None:
+                self.products.forward(i, first, last, Z[first:last])
+            kernels.forward(
+                self.Z, self.bias, self.gain, self.shift, EPS, self.kind, *self.drop,
+                h, self.sent, self.mean, self.inverse, first, last,
+            )  # fmt: skip
+
+        run_ranges(activate, ranges)
+        if self.sampled is None:
+            return H, sent if self.drop[1] else sent.view_as(sent), None
+        return H, sent[: self.sampled.num_rows] if self.own else None, self._aggregate(self.sampled, d, Z.dtype)
+
+    def _aggregate(self, sampled: Rows, d: int, dtype: torch.dtype) -> Tensor:
+        """`P^ sent + correction`. The correction is what takes long: it reads rows of a history from memory."""
+        m, (indptr, indices, weight) = sampled.num_rows, sampled.arrays
+
+        def room(first: int, last: int) -> Tensor:
+            rows = None if self.correction is None else self.correction.rows(first, last)
+            if rows is None:
+                return torch.zeros(last - first, d, dtype=dtype)
+            if rows.shape != (last - first, d) or rows.dtype != dtype:
+                raise CvgnnError(
+                    f"the estimator's correction is {rows.dtype} of shape {list(rows.shape)}, the layer needs {dtype} "
+                    f"of {[last - first, d]}: give the estimator the model's hidden widths and dtype"
+                )
+            return rows.contiguous()
+
+        def compute(i: int, first: int, last: int) -> None:
+            rows = room(first, last)
+            kernels.aggregate(indptr[first : last + 1], indices, weight, self.sent, rows.numpy(), 0, last - first)
+            parts[i] = rows
+
+        entries = 1 + indices.size // max(m, 1) + (0 if self.correction is None else self.correction.entries)
+        ranges = row_ranges(m, MEMORY_COST * d * entries)
+        parts = [torch.empty(0)] * len(ranges)
+        run_ranges(compute, ranges)
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def _check(self, n: int, dtype: torch.dtype) -> None:
+        if self.sampled is None or self.transposed is None:
+            return
+        weight = self.sampled.weight
+        if self.transposed.num_rows != n or weight is None or weight.dtype != dtype:
+            raise CvgnnError(
+                f"the layer computed {n} rows of {dtype}, but its block has {self.transposed.num_rows} sources and "
+                f"weights of {None if weight is None else weight.dtype}: sampler, features and model must fit together"
+            )
+
+    def backward(
+        self, d_own: Tensor | None, d_out: Tensor | None, needs: tuple[bool, ...]
+    ) -> tuple[Tensor, Array, tuple[Tensor | None, ...]]:
+        """The gradients of `Z`, of bias, gain and shift, `[3, d]`, and of the products' tensors."""
+        n, d = self.Z.shape
+        dZ, products = torch.empty(n, d, dtype=torch.from_numpy(self.Z[:0]).dtype), self.products
+        sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), self.Z.dtype)
+        own, out = (self.Z[:0] if g is None else g.contiguous().numpy() for g in (d_own, d_out))
+        if self.transposed is None or d_out is None:
+            transposed: tuple[Array, Array, Array] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), self.bias[:0])
+        else:
+            transposed = self.transposed.arrays
+        if products is not None:
+            products.begin_backward(needs)
+        dz = dZ.numpy()
+
+        def compute(i: int, first: int, last: int) -> None:
+            kernels.backward(
+                out, *transposed, own, self.sent, self.Z, self.bias, self.gain, self.shift, self.kind, *self.drop,
+                self.mean, self.inverse, dz, sums, first, last,
+            )  # fmt: skip
+            if products is not None:
+                products.backward(i, first, last, dZ[first:last])
+
+        run_ranges(compute, self.ranges)
+        total: Array = sums.sum(axis=0) if len(sums) > 1 else sums[0]
+        return dZ, total, () if products is None else products.gradients(dZ)
+
+
+class _HiddenFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, layer: _Layer, *tensors: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        given, bias, gain, shift, *others = tensors
+        ctx.layer = layer
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)  # so that torch refuses a backward pass after they were changed in place
+        H, own, aggregate = layer.forward(given, bias, gain, shift, tuple(others))
+        ctx.mark_non_differentiable(H)
+        return H, own, aggregate
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        dZ, parameters, others = ctx.layer.backward(d_own, d_out, needs[5:])
+        small = (torch.from_numpy(parameters[i]) if needs[i + 2] else None for i in range(3))
+        return None, dZ if needs[1] else None, *small, *others
+
+
+def _sum(terms: list[Tensor]) -> Tensor:
+    """The sum, in order; the first is overwritten."""
+    for term in terms[1:]:
+        terms[0].add_(term)
+    return terms[0]

@@ -1,0 +1,284 @@
+"""Constant rows that a layer multiplies by its weights: rows of `P X` or of `X`, dense or sparse.
+
+They are not read before they are needed: a thread reads the rows of its own share, and multiplies them while they are
+in its cache. `rows @ W` gives a tensor, differentiable in `W` any number of times.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cvgnn.errors import CvgnnError
+from cvgnn.ops import layer_kernels, sparse_matmul
+from cvgnn.ops.backend import use_compiled
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.history_write import first_outside
+from cvgnn.ops.matmul import product_into, weight_gradient
+from cvgnn.ops.row_sum import Array, Rows, weighted_sum
+from cvgnn.ops.threads import MEMORY_COST, run_rows
+
+ELEMENTS_PER_CHUNK = 1 << 23
+"""Of the rows that are read at a time where all nodes are: a chunk that is converted takes as much memory."""
+
+_ROWS_PER_CHUNK = 1 << 14
+_COLUMNS = 16  # a cache line of float32: threads that share a gradient's rows take whole ones
+
+
+class RowInput(ABC):
+    """`[num_rows, num_columns]`, a constant."""
+
+    num_rows: int
+    num_columns: int
+
+    @abstractmethod
+    def dropped(self, drop: Dropout | None) -> RowInput:
+        """The rows after dropout; the same without one."""
+
+    @abstractmethod
+    def read(self, first: int, last: int) -> Tensor | SparseInput:
+        """Rows `first..last-1`; several threads may ask at the same time."""
+
+    @abstractmethod
+    def weight_gradient(self, dZ: Tensor) -> Tensor:
+        """`A^T dZ`, `[num_columns, d]`."""
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds, or what takes as long, of a row for each column of the weights."""
+        return self.num_columns
+
+    def product(self, W: Tensor) -> Tensor:
+        """`A W` without gradient, `[num_rows, d]`, read in chunks of bounded size."""
+        step = max(1, min(_ROWS_PER_CHUNK, ELEMENTS_PER_CHUNK // max(1, self.num_columns)))
+        Z = torch.empty(self.num_rows, W.shape[1], dtype=W.dtype, device=W.device)
+        for first in range(0, self.num_rows, step):
+            last = min(self.num_rows, first + step)
+            multiply_into(Z[first:last], self.read(first, last), W, add=False)
+        return Z
+
+    def tensor(self, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+        """All rows as a tensor, for layers that do more than multiply them."""
+        return self.product(torch.eye(self.num_columns, dtype=dtype, device=device))
+
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`A W`, differentiable in `W`, as a tensor's."""
+        return _Matmul.apply(other, self)  # type: ignore[no-untyped-call, no-any-return]
+
+    __matmul__ = matmul
+
+
+LayerInput: TypeAlias = Tensor | RowInput
+"""What a layer multiplies by its weights: constant rows, or a tensor that may have a gradient."""
+
+
+@final
+class DenseRows(RowInput):
+    """Rows of a dense matrix that `gather` reads.
+
+    Args:
+        gather: gets `first` and `last`; returns a new tensor `[last - first, num_columns]`, which may be overwritten.
+        shape: number of rows and of columns.
+        drop: dropout of what is read.
+    """
+
+    def __init__(
+        self, gather: Callable[[int, int], Tensor], shape: tuple[int, int], drop: Dropout | None = None
+    ) -> None:
+        self.num_rows, self.num_columns = shape
+        self._gather = gather
+        self._drop = drop
+
+    def dropped(self, drop: Dropout | None) -> DenseRows:
+        """See `RowInput.dropped`."""
+        return self if drop is None else DenseRows(self._gather, (self.num_rows, self.num_columns), drop)
+
+    def read(self, first: int, last: int) -> Tensor:
+        """See `RowInput.read`."""
+        A = self._gather(first, last)
+        if not isinstance(A, Tensor) or A.shape != (last - first, self.num_columns):
+            shape = list(A.shape) if isinstance(A, Tensor) else type(A).__name__
+            raise CvgnnError(
+                f"rows {first} to {last - 1} of the features must be a tensor of shape "
+                f"{[last - first, self.num_columns]}, not {shape} (a source of sparse rows says so by sparse = True)"
+            )
+        return A if self._drop is None else drop_dense(A, self._drop, first)
+
+    def weight_gradient(self, dZ: Tensor) -> Tensor:
+        """See `RowInput.weight_gradient`."""
+        return weight_gradient(self.read(0, self.num_rows), dZ.contiguous())
+
+
+def drop_dense(A: Tensor, drop: Dropout, start: int) -> Tensor:
+    """`A` after dropout, possibly in place; it holds the rows from `start` on of what is dropped out."""
+    if A.dtype == torch.bfloat16:
+        return drop_dense(A.float(), drop, start).bfloat16()
+    if not use_compiled(A):
+        return A * drop.mask((A.shape[0], A.shape[1]), A.dtype, device=A.device, start=start)
+    rows, key = A.numpy(), np.uint64(drop.key)
+    run_rows(
+        lambda first, last: layer_kernels.drop_rows(rows, start, key, drop.threshold, drop.scale, first, last),
+        rows.shape[0],
+        width=rows.shape[1],
+    )
+    return A
+
+
+@final
+class SparseInput(RowInput):
+    """Some rows of a sparse matrix; a product with them is a sum of rows of `W`, so nothing dense of width `F` exists.
+
+    Args:
+        matrix: `[N, F]` in CSR: indptr int64, indices int32, and values; tensors of one device.
+        ids: which rows: int64 `[n]`, or a range of step 1.
+        num_columns: `F`.
+    """
+
+    __slots__ = ("_ids", "ids", "matrix", "num_columns", "num_rows")
+
+    def __init__(self, matrix: tuple[Tensor, Tensor, Tensor], ids: Tensor | range, *, num_columns: int) -> None:
+        self.matrix = matrix
+        self.ids = ids
+        self.num_rows = len(ids)
+        self.num_columns = num_columns
+        self._ids: Array | None = None
+
+    @property
+    def arrays(self) -> tuple[Array, Array, Array, Array]:
+        """The ids, checked once, because compiled code checks nothing; indptr, indices and values."""
+        if self._ids is None:
+            if isinstance(self.ids, range):
+                self._ids = np.arange(self.ids.start, self.ids.stop)
+            else:
+                self._ids = self.ids.numpy()
+                N = self.matrix[0].numel() - 1
+                bad = first_outside(self._ids, N)
+                if bad >= 0:
+                    raise CvgnnError(f"ids must lie in 0..{N - 1}; found {self._ids[bad]}")
+        indptr, indices, values = self.matrix
+        return self._ids, indptr.numpy(), indices.numpy(), values.numpy()
+
+    @property
+    def work(self) -> int:
+        """See `RowInput.work`: as many sums of rows as an average row has entries."""
+        return MEMORY_COST * (self.matrix[2].numel() // max(1, self.matrix[0].numel() - 1))
+
+    def dropped(self, drop: Dropout | None) -> SparseInput:
+        """See `RowInput.dropped`. A sparse row drops the same entries as the same row written out."""
+        if drop is None:
+            return self
+        if use_compiled(self.matrix[2]):
+            ids, indptr, indices, values = self.arrays
+            most = int((indptr[ids + 1] - indptr[ids]).sum())
+            kept = (np.empty(ids.size + 1, np.int64), np.empty(most, np.int32), np.empty(most, values.dtype))
+            layer_kernels.kept_entries(
+                ids, indptr, indices, values, np.uint64(drop.key), drop.threshold, drop.scale, *kept
+            )
+            end = kept[0][-1]
+            arrays = (kept[0], kept[1][:end], kept[2][:end])
+            matrix = (torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1]), torch.from_numpy(arrays[2]))
+        else:
+            row, entries, indptr_ = self._entries()
+            _, indices_, values_ = self.matrix
+            mask = drop.entries(row, indices_[entries].long()).to(values_.dtype)
+            matrix = (indptr_, indices_[entries], values_[entries] * mask)
+        return SparseInput(matrix, range(self.num_rows), num_columns=self.num_columns)
+
+    def read(self, first: int, last: int) -> SparseInput:
+        """See `RowInput.read`."""
+        part = SparseInput(self.matrix, self.ids[first:last], num_columns=self.num_columns)
+        if self._ids is not None:
+            part._ids = self._ids[first:last]
+        return part
+
+    def product_into(self, Z: Tensor, W: Tensor, *, add: bool) -> None:
+        """`Z = A W`, or `Z += A W`."""
+        indptr, indices, values = self.matrix
+        if W.dim() != 2 or W.shape[0] != self.num_columns or W.dtype != values.dtype:
+            raise CvgnnError(
+                f"a weight matrix for {self.num_columns} features must be {values.dtype} of {self.num_columns} rows, "
+                f"not {W.dtype} of shape {list(W.shape)}"
+            )
+        if use_compiled(W) and not isinstance(self.ids, range):
+            w, z, arrays = W.detach().numpy(), Z.numpy(), self.arrays
+            run_rows(
+                lambda a, b: sparse_matmul.multiply(*arrays, w, z, add, a, b),
+                self.num_rows,
+                width=self.work // MEMORY_COST * W.shape[1],
+            )
+            return
+        if isinstance(self.ids, range):  # rows that lie together need no copy, and torch sums many of them faster
+            a, b = int(indptr[self.ids.start]), int(indptr[self.ids.stop])
+            offsets = (indptr[self.ids.start : self.ids.stop + 1] - a).to(indices.dtype)
+            rows = Rows(offsets, indices[a:b], values[a:b])
+        else:
+            _, entries, offsets = self._entries()
+            rows = Rows(offsets.to(indices.dtype), indices[entries], values[entries])
+        product = weighted_sum(rows, W.contiguous())
+        Z.add_(product) if add else Z.copy_(product)
+
+    def weight_gradient(self, dZ: Tensor) -> Tensor:
+        """See `RowInput.weight_gradient`."""
+        dW = torch.zeros(self.num_columns, dZ.shape[1], dtype=dZ.dtype, device=dZ.device)
+        if not use_compiled(dZ):
+            row, entries, _ = self._entries()
+            _, indices, values = self.matrix
+            return dW.index_add_(0, indices[entries].long(), values[entries, None] * dZ[row])
+        arrays = self.arrays
+        dz, dw = dZ.contiguous().numpy(), dW.numpy()
+        run_rows(
+            lambda a, b: sparse_matmul.accumulate(*arrays, dz, dw, a, b),
+            dZ.shape[1],
+            width=self.work // MEMORY_COST * self.num_rows,
+            multiple=_COLUMNS,
+        )
+        return dW
+
+    def _entries(self) -> tuple[Tensor, Tensor, Tensor]:
+        """In plain torch: for each entry its row here and its place in the matrix; and where each row begins."""
+        indptr = self.matrix[0]
+        ids = torch.arange(*_bounds(self.ids), device=indptr.device) if isinstance(self.ids, range) else self.ids
+        counts = indptr[ids + 1] - indptr[ids]
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        row = torch.repeat_interleave(torch.arange(len(ids), device=indptr.device), counts)
+        return row, torch.arange(row.numel(), device=indptr.device) - offsets[row] + indptr[ids][row], offsets
+
+
+def _bounds(ids: range) -> tuple[int, int]:
+    return ids.start, ids.stop
+
+
+def multiply_into(Z: Tensor, A: Tensor | SparseInput, W: Tensor, *, add: bool) -> None:
+    """`Z = A W`, or `Z += A W`, for rows that `RowInput.read` gave."""
+    A.product_into(Z, W, add=add) if isinstance(A, SparseInput) else product_into(Z, A, W, add=add)
+
+
+class _Matmul(torch.autograd.Function):
+    """`A W` for constant rows `A`; with `_TransposedMatmul` differentiable any number of times."""
+
+    @staticmethod
+    def forward(ctx: Any, W: Tensor, rows: RowInput) -> Tensor:
+        ctx.rows = rows
+        return rows.product(W.contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _TransposedMatmul.apply(grads[0], ctx.rows), None  # type: ignore[no-untyped-call]
+
+
+class _TransposedMatmul(torch.autograd.Function):
+    """`A^T dZ` for constant rows `A`."""
+
+    @staticmethod
+    def forward(ctx: Any, dZ: Tensor, rows: RowInput) -> Tensor:
+        ctx.rows = rows
+        return rows.weight_gradient(dZ)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _Matmul.apply(grads[0], ctx.rows), None  # type: ignore[no-untyped-call]
