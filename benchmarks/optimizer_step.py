@@ -3,8 +3,8 @@
     OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 python benchmarks/optimizer_step.py [repetitions]
 
 All steps of a repetition are timed back to back in an order that alternates, so that a busy machine slows all of them.
-A ratio is the median over repetitions of (this / torch.optim with foreach=True); below 1 this is the faster one. torch's
-AdaGrad has no momentum, the paper's has.
+A ratio is the median over repetitions of (this / torch.optim with foreach=True); below 1 this is the faster one. For
+AdaGrad torch has no momentum, the paper has.
 """
 
 from __future__ import annotations
