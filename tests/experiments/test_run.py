@@ -17,6 +17,7 @@ from cvgnn.experiments import Run, fit, train
 from cvgnn.experiments.machine import peak_rss_bytes, thread_count
 from cvgnn.graph import Graph, from_edges
 from cvgnn.model import GCN
+from cvgnn.optim import make_optimizer
 from cvgnn.training import EpochRecord, Evaluator
 
 N, CLASSES, FEATURES = 90, 3, 12
@@ -218,8 +219,17 @@ def test_the_factory_gets_all_parameters() -> None:
 
 
 def test_the_factory_of_the_same_optimizer_gives_the_same_run() -> None:
-    factory = partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4, fused=True)
+    factory = partial(make_optimizer, "adam", lr=0.01, weight_decay=5e-4)
     assert_same_weights(small(make_optimizer=factory), small(optimizer="adam"))
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": True}], ids=["plain", "fused"])
+def test_torchs_own_adam_gives_the_same_run_up_to_round_off(options: dict[str, bool]) -> None:
+    theirs = small(make_optimizer=partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4, **options))
+    ours = small(optimizer="adam")
+    assert [r.accuracies for r in theirs.records] == [r.accuracies for r in ours.records]
+    for name, W in theirs.model.state_dict().items():
+        torch.testing.assert_close(ours.model.state_dict()[name], W, rtol=1e-5, atol=1e-6)
 
 
 def test_on_epoch_is_called_once_an_epoch_with_the_record() -> None:

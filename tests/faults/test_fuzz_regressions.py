@@ -461,10 +461,10 @@ def test_states_that_no_run_has(change: Callable[[State], object], sentence: str
 
 
 OPTIMIZER_STATES: dict[str, tuple[str, Callable[[State], object], str]] = {
-    "without a moment": ("adam", lambda state: state[0].pop("optimizer.0.exp_avg"), "the state lacks 'optimizer.0.exp_avg'"),
-    "a moment of one number": ("adam", tensor("optimizer.0.exp_avg", torch.ones(())), "optimizer.0.exp_avg in the state is not what"),
-    "a moment of another dtype": ("adam", tensor("optimizer.0.exp_avg", torch.ones(3, 3).double()), "optimizer.0.exp_avg in the state is not what"),
-    "a step count as wide as the weights": ("adam", tensor("optimizer.0.step", torch.ones(3, 3)), "optimizer.0.step in the state is not what"),
+    "without a moment": ("adam", lambda state: state[0].pop("optimizer.0.M"), "the state lacks 'optimizer.0.M'"),
+    "a moment of one number": ("adam", tensor("optimizer.0.M", torch.ones(())), "optimizer.0.M in the state is not what"),
+    "a moment of another dtype": ("adam", tensor("optimizer.0.M", torch.ones(3, 3).double()), "optimizer.0.M in the state is not what"),
+    "a step count as wide as the weights": ("adam", lambda state: (state[1]["optimizer"].pop("0.t"), tensor("optimizer.0.t", torch.ones(3, 3))(state)), "optimizer.0.t in the state is not what"),
     "a count of text": ("paper", lambda state: state[1]["optimizer"].update({"0.t": "1"}), "optimizer.0.t in the state is not what"),
     "a count below 0": ("paper", lambda state: state[1]["optimizer"].update({"0.t": -1}), "optimizer.0.t in the state is not what"),
     "without a count": ("paper", lambda state: state[1]["optimizer"].pop("0.t"), "the state lacks 'optimizer.0.t'"),

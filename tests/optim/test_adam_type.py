@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import numpy as np
@@ -7,9 +8,11 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
+from cvgnn.ops import backend
 from cvgnn.optim import (
-    OPTIMIZERS,
     AdamType,
+    CorrectedAverage,
+    CorrectedMomentum,
     ExponentialAverage,
     Mean,
     Ones,
@@ -18,20 +21,26 @@ from cvgnn.optim import (
     make_optimizer,
 )
 
-from .variants import arrays, gradients, parameters, set_gradients
+from .variants import VARIANTS, arrays, gradients, parameters, set_gradients, used
 
 STATE = {
-    "sgd": [],
-    "heavy-ball": ["M"],
-    "adam": ["M", "V"],
-    "amsgrad": ["M", "V", "V_hat"],
-    "adagrad": ["M", "V", "t"],
+    ("sgd", "paper"): [],
+    ("heavy-ball", "paper"): ["M"],
+    ("adam", "paper"): ["M", "V"],
+    ("amsgrad", "paper"): ["M", "V", "V_hat"],
+    ("adagrad", "paper"): ["M", "V", "t"],
+    ("sgd", "torch"): [],
+    ("heavy-ball", "torch"): ["M", "t"],
+    ("adam", "torch"): ["M", "V", "t"],
+    ("amsgrad", "torch"): ["M", "V", "V_hat", "t"],
+    ("adagrad", "torch"): ["V"],
 }
-ALL = pytest.mark.parametrize("name", OPTIMIZERS)
+ALL = pytest.mark.parametrize(("name", "form"), VARIANTS)
 
 
-def make(name: str, W, **options) -> AdamType:
-    optimizer = make_optimizer(name, W, form="paper", **{"lr": 0.05, "weight_decay": 0.01, **options})
+def make(name: str, form: str, W, **options) -> AdamType:
+    numbers = {"lr": 0.05, "weight_decay": 0.01, **used(name, form, nu_min=1e-8), **options}
+    optimizer = make_optimizer(name, W, form=form, **numbers)
     assert type(optimizer) is AdamType
     return optimizer
 
@@ -47,14 +56,16 @@ def same(A, B) -> bool:
 
 
 @ALL
-def test_state_comes_with_the_first_gradient(name: str) -> None:
+def test_state_comes_with_the_first_gradient(name: str, form: str) -> None:
     W = parameters()
-    optimizer = make(name, W)
+    optimizer = make(name, form, W)
     assert not optimizer.state
     optimizer.step()
     assert not optimizer.state
     run(optimizer, W, range(1))
-    assert [sorted(state) for state in optimizer.state.values()] == [STATE[name]] * (len(W) if STATE[name] else 0)
+    assert [sorted(state) for state in optimizer.state.values()] == [STATE[name, form]] * (
+        len(W) if STATE[name, form] else 0
+    )
 
 
 @pytest.mark.parametrize("rule", [Ones(), ExponentialAverage(0.9), RunningMaximum(0.9), Mean()])
@@ -66,9 +77,9 @@ def test_without_momentum_there_is_no_buffer(rule) -> None:
 
 
 @ALL
-def test_gradients_belong_to_the_user(name: str) -> None:
+def test_gradients_belong_to_the_user(name: str, form: str) -> None:
     W = parameters()
-    optimizer = make(name, W)
+    optimizer = make(name, form, W)
     for t in range(3):
         G = set_gradients(W, t)
         optimizer.step()
@@ -77,11 +88,11 @@ def test_gradients_belong_to_the_user(name: str) -> None:
 
 
 @ALL
-def test_parameters_without_gradient_are_skipped(name: str) -> None:
+def test_parameters_without_gradient_are_skipped(name: str, form: str) -> None:
     # Each parameter must walk as if it were alone and the steps without a gradient had never been.
     W = parameters()
-    optimizer = make(name, W)
-    alone = [ReferenceOptimizer(name, "paper", lr=0.05, weight_decay=0.01) for _ in W]
+    optimizer = make(name, form, W)
+    alone = [ReferenceOptimizer(name, form, lr=0.05, weight_decay=0.01) for _ in W]
     expected = arrays(W)
     for t in range(12):
         G = set_gradients(W, t)
@@ -96,29 +107,29 @@ def test_parameters_without_gradient_are_skipped(name: str) -> None:
 
 
 @ALL
-def test_a_saved_run_resumes_bit_for_bit(name: str) -> None:
+def test_a_saved_run_resumes_bit_for_bit(name: str, form: str) -> None:
     W = parameters()
-    optimizer = make(name, W)
+    optimizer = make(name, form, W)
     run(optimizer, W, range(7))
     saved = copy.deepcopy(optimizer.state_dict())
     W_resumed = [w.detach().clone().requires_grad_() for w in W]
     run(optimizer, W, range(7, 15))
 
-    resumed = make(name, W_resumed, lr=1.0, weight_decay=0.0)  # the saved numbers must win
+    resumed = make(name, form, W_resumed, lr=1.0, weight_decay=0.0)  # the saved numbers must win
     resumed.load_state_dict(saved)
     run(resumed, W_resumed, range(7, 15))
     assert same(W, W_resumed)
     assert resumed.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
     for w, w_resumed in zip(W, W_resumed, strict=True):
-        for key in STATE[name]:
+        for key in STATE[name, form]:
             left, right = optimizer.state[w][key], resumed.state[w_resumed][key]
             assert left == right if key == "t" else torch.equal(left, right)
 
 
 @ALL
-def test_a_copy_of_the_optimizer_steps_alike(name: str) -> None:
+def test_a_copy_of_the_optimizer_steps_alike(name: str, form: str) -> None:
     W = parameters()
-    optimizer = make(name, W)
+    optimizer = make(name, form, W)
     run(optimizer, W, range(3))
     twin = copy.deepcopy(optimizer)
     W_twin = twin.param_groups[0]["params"]
@@ -128,9 +139,9 @@ def test_a_copy_of_the_optimizer_steps_alike(name: str) -> None:
 
 
 @ALL
-def test_state_is_tensors_and_numbers_only(name: str) -> None:
+def test_state_is_tensors_and_numbers_only(name: str, form: str) -> None:
     W = parameters(dtype=torch.float32)
-    optimizer = make(name, W)
+    optimizer = make(name, form, W)
     run(optimizer, W, range(2))
     saved = optimizer.state_dict()
     for j, state in saved["state"].items():
@@ -145,27 +156,31 @@ def test_state_is_tensors_and_numbers_only(name: str) -> None:
 
 def test_a_state_of_another_rule_is_refused() -> None:
     W = parameters()
-    adam, amsgrad = make("adam", W), make("amsgrad", W)
+    adam, amsgrad = make("adam", "paper", W), make("amsgrad", "paper", W)
     run(adam, W, range(1))
     with pytest.raises(CvgnnError, match=r"must hold \['V', 'V_hat'\] for the rule RunningMaximum, got \['V'\]; "):
         amsgrad.load_state_dict(adam.state_dict())
     assert not amsgrad.state
-    torch_adam = make_optimizer("adam", W, lr=0.1)
+    torch_form = make_optimizer("adam", W, lr=0.1)
+    run(torch_form, W, range(1))
+    with pytest.raises(CvgnnError, match=r"must hold \['V'\] for the rule ExponentialAverage, got \['V', 't'\]; "):
+        adam.load_state_dict(torch_form.state_dict())
+    torch_adam = torch.optim.Adam(W, lr=0.1)
     with pytest.raises(CvgnnError, match=r"must come from an AdamType optimizer, .* has no beta1, nu_min; "):
         adam.load_state_dict(torch_adam.state_dict())
 
 
 @ALL
-def test_each_group_has_its_own_numbers(name: str) -> None:
+def test_each_group_has_its_own_numbers(name: str, form: str) -> None:
     W = parameters()
-    beta1 = 0.0 if name == "sgd" else 0.5
+    beta1 = 0.5 if "M" in STATE[name, form] else 0.0
     own = {"lr": 0.2, "beta1": beta1, "weight_decay": 0.1, "nu_min": 0.3}
-    optimizer = make(name, [{"params": W[:2]}, {"params": W[2:3], **own}])
+    optimizer = make(name, form, [{"params": W[:2]}, {"params": W[2:3], **own}])
     optimizer.add_param_group({"params": W[3], "lr": 0.5})
     references = [
-        ReferenceOptimizer(name, "paper", lr=0.05, weight_decay=0.01),
-        ReferenceOptimizer(name, "paper", **own),
-        ReferenceOptimizer(name, "paper", lr=0.5, weight_decay=0.01),
+        ReferenceOptimizer(name, form, lr=0.05, weight_decay=0.01),
+        ReferenceOptimizer(name, form, **own),
+        ReferenceOptimizer(name, form, lr=0.5, weight_decay=0.01),
     ]
     members = [slice(0, 2), slice(2, 3), slice(3, 4)]
     expected = arrays(W)
@@ -179,22 +194,22 @@ def test_each_group_has_its_own_numbers(name: str) -> None:
 
 
 @ALL
-def test_a_group_may_join_later(name: str) -> None:
+def test_a_group_may_join_later(name: str, form: str) -> None:
     W = parameters()
-    optimizer = make(name, W[:2])
+    optimizer = make(name, form, W[:2])
     run(optimizer, W[:2], range(2))
     optimizer.add_param_group({"params": W[2:], "lr": 0.5})
     run(optimizer, W, range(2, 4))
     assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.5]
     assert optimizer.param_groups[1]["weight_decay"] == 0.01
-    if name == "adagrad":
+    if "t" in STATE[name, form]:
         assert [optimizer.state[w]["t"] for w in W] == [4, 4, 2, 2]
 
 
 @ALL
-def test_lr_schedulers_work(name: str) -> None:
+def test_lr_schedulers_work(name: str, form: str) -> None:
     W = parameters()
-    optimizer, reference = make(name, W), ReferenceOptimizer(name, "paper", lr=0.05, weight_decay=0.01)
+    optimizer, reference = make(name, form, W), ReferenceOptimizer(name, form, lr=0.05, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
     expected = arrays(W)
     for t in range(9):
@@ -228,11 +243,129 @@ def test_closure_and_hooks() -> None:
     assert calls == ["before", "after"] * 3
 
 
+@pytest.mark.parametrize("kind", ["pre", "post"])
+def test_a_hook_is_called_until_it_is_removed(kind: str) -> None:
+    W = torch.ones(2, requires_grad=True)
+    optimizer = make("adam", "torch", [W])
+    calls = []
+    handle = getattr(optimizer, f"register_step_{kind}_hook")(lambda *_: calls.append(kind))
+    W.grad = torch.ones(2)
+    for _ in range(3):
+        optimizer.step()
+    assert len(calls) == 3
+    handle.remove()
+    optimizer.step()
+    assert len(calls) == 3
+
+
+def test_zero_grad() -> None:
+    W = torch.ones(2, requires_grad=True)
+    optimizer = make("sgd", "torch", [W])
+    W.grad = torch.ones(2)
+    optimizer.zero_grad(set_to_none=False)
+    assert W.grad.tolist() == [0, 0]
+    W.grad = torch.ones(3, 2)[1]  # a view, as some of ours are
+    optimizer.zero_grad(set_to_none=False)
+    assert W.grad.tolist() == [0, 0]
+    optimizer.zero_grad()
+    assert W.grad is None
+    optimizer.zero_grad(set_to_none=False)
+    assert W.grad is None
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+def test_zero_grad_cuts_the_graph_of_a_gradient() -> None:
+    W = torch.ones(2, requires_grad=True)
+    optimizer = make("sgd", "torch", [W])
+    (W**3).sum().backward(create_graph=True)
+    assert W.grad.grad_fn is not None
+    optimizer.zero_grad(set_to_none=False)
+    assert (W.grad.tolist(), W.grad.grad_fn, W.grad.requires_grad) == ([0, 0], None, False)
+
+
+NOT_A_LEAF = torch.ones(2, requires_grad=True) * 2
+W_1, W_2 = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+BAD_GROUPS = {
+    "no dict": ([W_2], r"param_group must be a dict with the key 'params', got \[.*; write "),
+    "no params": ({"lr": 0.1}, r"param_group must be a dict with the key 'params', got {'lr': 0.1}; write "),
+    "a set": ({"params": {W_2}}, "params must have an order, got a set of 1; pass a list"),
+    "no tensor": ({"params": [W_2, 0.5]}, r"params must hold tensors, got float at number 1; pass model.parameters\(\)"),
+    "no leaf": ({"params": NOT_A_LEAF}, r"params must hold leaf tensors, got the result .* shape \[2\] at number 0; pass "),
+    "twice in a group": ({"params": [W_2, W_2]}, r"every parameter once, but number 1 of the group, of shape \[3\], "),
+    "in another group": ({"params": [W_2, W_1]}, r"every parameter once, but number 1 of the group, of shape \[2\], "),
+    "some names": ({"params": [("W", W_2), NOT_A_LEAF]}, "named all or none, got 1 names for 2 tensors; pass "),
+    "names here alone": ({"params": [("W", W_2)]}, "named in all groups or in none, and the first group has none; pass "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("group", "sentence"), BAD_GROUPS.values(), ids=BAD_GROUPS)
+def test_groups_that_cannot_be(group, sentence: str) -> None:
+    optimizer = AdamType([W_1], lr=0.1, second_moment=Ones())
+    with pytest.raises(CvgnnError, match=sentence):
+        optimizer.add_param_group(group)
+    assert len(optimizer.param_groups) == 1
+
+
+def test_a_result_that_keeps_its_gradient_may_be_stepped() -> None:
+    W = torch.ones(2, requires_grad=True) * 2
+    W.retain_grad()
+    optimizer = AdamType([W], lr=0.5, beta1=0.0, second_moment=Ones())
+    (3 * W).sum().backward()
+    optimizer.step()
+    assert W.tolist() == [0.5, 0.5]
+
+
+def test_parameters_may_have_names() -> None:
+    model = torch.nn.Linear(3, 2)
+    optimizer = AdamType(model.named_parameters(), lr=0.1, second_moment=Ones())
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+    assert [id(w) for w in optimizer.param_groups[0]["params"]] == [id(w) for w in model.parameters()]
+
+
+@pytest.mark.parametrize(("name", "form"), VARIANTS)
+@pytest.mark.parametrize("plain", [True, False])
+def test_new_memory_behind_the_parameter(name: str, form: str, plain: bool) -> None:
+    """`w.data = ...` between steps, as `module.to` does it: the new memory moves, not the old one."""
+    W, twins = parameters(), parameters()
+    optimizer, other = make(name, form, W), make(name, form, twins)
+    for t in range(6):
+        if t == 3:
+            old = [w.data for w in W]
+            for w in W:
+                w.data = w.data.clone()
+            copies = [w.clone() for w in old]
+        set_gradients(W, t)
+        set_gradients(twins, t)
+        with backend.plain() if plain else contextlib.nullcontext():
+            optimizer.step()
+        other.step()
+    assert same(old, copies)
+    for w, twin in zip(W, twins, strict=True):
+        torch.testing.assert_close(w, twin, rtol=1e-12, atol=1e-14)
+
+
+def test_autograd_sees_the_step() -> None:
+    W = torch.ones(3, requires_grad=True)
+    optimizer = make("adam", "torch", [W])
+    loss = (W**2).sum()
+    W.grad = torch.ones(3)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("argument", ["first_moment", "second_moment"])
+def test_rules_are_objects(argument: str) -> None:
+    rules = {"first_moment": CorrectedMomentum(), "second_moment": CorrectedAverage(0.9), argument: "adam"}
+    with pytest.raises(CvgnnError, match=f"^{argument} must be a rule such as .*, not 'adam'"):
+        AdamType(parameters(), lr=0.1, **rules)
+
+
 @ALL
-def test_float32_and_float64_may_share_a_group(name: str) -> None:
+def test_float32_and_float64_may_share_a_group(name: str, form: str) -> None:
     W = [*parameters([(3,)], dtype=torch.float32), *parameters([(3,)], dtype=torch.float64)]
     start = [w.detach().clone().double() for w in W]
-    optimizer = make(name, W, weight_decay=0.0)
+    optimizer = make(name, form, W, weight_decay=0.0)
     for _ in range(5):
         for w in W:
             w.grad = torch.tensor([1.0, -2.0, 0.5], dtype=w.dtype)
@@ -278,12 +411,13 @@ def test_numbers_out_of_range_are_refused(argument: str, value: float) -> None:
     assert len(optimizer.param_groups) == 1
 
 
-def test_it_trains() -> None:
-    for name in OPTIMIZERS:
-        W = torch.full((4,), 5.0, requires_grad=True)
-        optimizer = make(name, [W], lr=0.1, weight_decay=0.0)
-        for _ in range(400):
-            optimizer.zero_grad()
-            ((W - 1) ** 2).sum().backward()
-            optimizer.step()
-        torch.testing.assert_close(W.detach(), torch.ones(4), rtol=0, atol=0.1)
+@ALL
+def test_it_trains(name: str, form: str) -> None:
+    W = torch.full((4,), 5.0, requires_grad=True)
+    lr = 1.0 if (name, form) == ("adagrad", "torch") else 0.1  # its steps shrink as 1 / sqrt(t)
+    optimizer = make(name, form, [W], lr=lr, weight_decay=0.0)
+    for _ in range(400):
+        optimizer.zero_grad()
+        ((W - 1) ** 2).sum().backward()
+        optimizer.step()
+    torch.testing.assert_close(W.detach(), torch.ones(4), rtol=0, atol=0.1)

@@ -11,6 +11,7 @@ from cvgnn.optim import (
     AdamType,
     ExponentialAverage,
     Mean,
+    Momentum,
     Ones,
     ReferenceOptimizer,
     RunningMaximum,
@@ -95,6 +96,7 @@ def test_float32_agrees_with_the_reference(name: str, form: str) -> None:
 def test_defaults_of_the_paper_form(name: str, beta1: float, rule: type) -> None:
     optimizer = make_optimizer(name, parameters(), form="paper", lr=0.3, weight_decay=0.1)
     assert type(optimizer) is AdamType
+    assert type(optimizer.first_moment) is Momentum
     assert type(optimizer.second_moment) is rule
     assert getattr(optimizer.second_moment, "beta2", 0.999) == 0.999
     assert optimizer.defaults == {"lr": 0.3, "beta1": beta1, "nu_min": 1e-8, "weight_decay": 0.1}
@@ -114,20 +116,24 @@ def test_defaults_of_the_paper_form(name: str, beta1: float, rule: type) -> None
     ],
 )
 def test_defaults_of_the_torch_form_are_torchs_own(name: str, equal) -> None:
-    optimizer, expected = make_optimizer(name, parameters(), lr=0.3, weight_decay=0.1), equal(parameters())
-    assert isinstance(optimizer, type(expected))
-    assert optimizer.defaults == expected.defaults
+    optimizer, expected = make_optimizer(name, parameters(), lr=0.3, weight_decay=0.1), equal(parameters()).defaults
+    assert type(optimizer) is AdamType
+    beta1, beta2 = expected.get("betas", (expected.get("momentum", 0.0), None))
+    assert expected.get("dampening", beta1) == beta1
+    assert optimizer.defaults == {
+        "lr": expected["lr"],
+        "beta1": beta1,
+        "nu_min": expected.get("eps", 1e-8),
+        "weight_decay": expected["weight_decay"],
+    }
+    assert getattr(optimizer.second_moment, "beta2", None) == beta2
 
 
 @pytest.mark.parametrize(("name", "form"), VARIANTS)
 def test_given_numbers_arrive(name: str, form: str) -> None:
     numbers = used(name, form, beta1=0, beta2=0, nu_min=1)  # ints, as a config file may have them
     optimizer = make_optimizer(name, parameters(), form=form, lr=1, **numbers)
-    found = {**optimizer.defaults, **vars(getattr(optimizer, "second_moment", object))}
-    if "betas" in found:
-        found["beta1"], found["beta2"] = found["betas"]
-    found.setdefault("beta1", found.get("momentum"))
-    found.setdefault("nu_min", found.get("eps"))
+    found = {**optimizer.defaults, **vars(optimizer.second_moment)}
     assert {key: found[key] for key in numbers} == numbers
     assert found["lr"] == 1.0
 
@@ -188,7 +194,7 @@ def test_a_number_out_of_range_is_refused(name: str, form: str, argument: str, v
 def test_the_paper_form_needs_a_bound_above_zero(name: str) -> None:
     with pytest.raises(CvgnnError, match=r"^nu_min must be finite and at least 1.1e-19, .*, got 0.0; "):
         make_optimizer(name, parameters(), form="paper", lr=0.1, nu_min=0.0)
-    assert make_optimizer(name, parameters(), form="torch", lr=0.1, nu_min=0.0).defaults["eps"] == 0.0
+    assert make_optimizer(name, parameters(), form="torch", lr=0.1, nu_min=0.0).defaults["nu_min"] == 0.0
 
 
 def test_unknown_names_are_refused() -> None:

@@ -47,15 +47,15 @@ HAND_NUMBERS = {"beta1": 0.5, "beta2": 0.75, "nu_min": 1e-16}
 HAND_GRADIENTS = ([2.0, 2.0], [2.75, 0.0])
 
 
-STATE_NAMES = {  # the fast optimizer's names for M and V
+STATE_NAMES = {  # the names of M and V in the state
     ("heavy-ball", "paper"): ("M", None),
     ("adam", "paper"): ("M", "V"),
     ("amsgrad", "paper"): ("M", "V"),
     ("adagrad", "paper"): ("M", "V"),
-    ("heavy-ball", "torch"): ("momentum_buffer", None),
-    ("adam", "torch"): ("exp_avg", "exp_avg_sq"),
-    ("amsgrad", "torch"): ("exp_avg", "max_exp_avg_sq"),
-    ("adagrad", "torch"): (None, "sum"),
+    ("heavy-ball", "torch"): ("M", None),
+    ("adam", "torch"): ("M", "V"),
+    ("amsgrad", "torch"): ("M", "V"),
+    ("adagrad", "torch"): (None, "V"),
 }
 
 

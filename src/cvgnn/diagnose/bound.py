@@ -30,8 +30,7 @@ from cvgnn.diagnose.theory import with_optimizer
 from cvgnn.errors import require
 from cvgnn.nn import ControlVariate
 from cvgnn.graph import Graph
-from cvgnn.optim import AdamType
-from cvgnn.optim.second_moment import Mean, Ones
+from cvgnn.optim import AdamType, ExponentialAverage, Mean, Momentum, Ones, RunningMaximum
 from cvgnn.training import Diverged, Trainer
 
 
@@ -61,7 +60,12 @@ class Moments:
 
     def __init__(self, trainer: Trainer) -> None:
         optimizer = trainer.optimizer
-        require(isinstance(optimizer, AdamType), "moments are read from an optimizer in the paper's form")
+        papers = (
+            isinstance(optimizer, AdamType)
+            and isinstance(optimizer.first_moment, Momentum)
+            and isinstance(optimizer.second_moment, Ones | ExponentialAverage | RunningMaximum | Mean)
+        )
+        require(papers, "moments are read from an optimizer in the paper's form; set form='paper'")
         assert isinstance(optimizer, AdamType)
         self._rule, self._state = optimizer.second_moment, optimizer.state
         (group,) = optimizer.param_groups

@@ -2,29 +2,34 @@
 
 Legend, the paper's letters:
 
+    t        how many gradients a parameter has had, this one included
     W, G     the parameters W_t and their stochastic gradients G_t
-    M, V     the first and the second moment M_t, V_t, of the shapes of W; V_t as in `second_moment`
-    R        1 / sqrt(V_t), entry by entry
+    M, V     the first and the second moment M_t, V_t, of the shapes of W; as in `first_moment` and `second_moment`
+    V_hat    AMSGrad's average, of which V is the running maximum
     lr       the learning rate alpha
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final, overload
+from typing import Any, TypeAlias, final, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT, StateDict
 
-from cvgnn.errors import require
-from cvgnn.optim import light
-from cvgnn.optim.checks import check_beta, check_lr, check_nu_min, check_weight_decay
-from cvgnn.optim.second_moment import SecondMoment, State, Tensors
+from cvgnn.errors import CvgnnError, require
+from cvgnn.ops.optimizer_step import Placement, StepCoefficients, optimizer_step
+from cvgnn.optim.checks import check_beta, check_lr, check_weight_decay
+from cvgnn.optim.first_moment import FirstMoment, Momentum
+from cvgnn.optim.second_moment import SecondMoment
 
 HYPERPARAMETERS = ("lr", "beta1", "nu_min", "weight_decay")
 """What a parameter group may set for itself."""
+
+State: TypeAlias = dict[str, Any]
+"""What the optimizer remembers of one parameter: tensors behind "M", "V" and "V_hat", an int behind "t"."""
 
 
 @final
@@ -36,16 +41,19 @@ class AdamType(Optimizer):
         V_t     = h_t(G_1, ..., G_t)                        the rule
         W_{t+1} = W_t - lr M_t / sqrt(V_t)
 
-    Nothing is bias-corrected: with `beta1 = 0.9` the first step has a tenth of the gradient, as in the paper.
-    A parameter without a gradient is skipped, and its state stays as it is. The state holds "M" (unless beta1 is 0)
-    and the rule's `names`. `lr`, `beta1`, `nu_min` and `weight_decay` may differ from group to group.
+    Nothing is bias-corrected: with `beta1 = 0.9` the first step has a tenth of the gradient, as in the paper. torch's
+    form differs in the two rules alone: how `M_t` starts, what divides it, and the root (see their files).
+    A parameter without a gradient is skipped, and its state stays as it is. The state holds the rules' `names`, "M"
+    only where beta1 is above 0. `lr`, `beta1`, `nu_min` and `weight_decay` may differ from group to group.
 
     Args:
-        params: real tensors (float32 or float64) of any shapes, or parameter groups, as for any torch optimizer.
+        params: real tensors of any shapes, named or not, or parameter groups, as for any torch optimizer. float32 and
+            float64 on the CPU are computed by a compiled kernel, everything else by torch.
         lr: the learning rate alpha > 0.
         second_moment: the rule h_t, for all groups.
+        first_moment: the rule for M_t, for all groups; the paper's unless told.
         beta1: the momentum's decay rate, in [0, 1).
-        nu_min: Assumption 2's bound: `V_t >= nu_min^2`.
+        nu_min: Assumption 2's bound: `V_t >= nu_min^2`; with torch's rules its `eps`.
         weight_decay: the factor of the L2 term, 0 or above.
 
     >>> from cvgnn.optim.second_moment import Mean
@@ -63,6 +71,7 @@ class AdamType(Optimizer):
         *,
         lr: float,
         second_moment: SecondMoment,
+        first_moment: FirstMoment | None = None,
         beta1: float = 0.9,
         nu_min: float = 1e-8,
         weight_decay: float = 0.0,
@@ -71,24 +80,71 @@ class AdamType(Optimizer):
             isinstance(second_moment, SecondMoment),
             f"second_moment must be a rule such as Mean() or ExponentialAverage(0.999), not {second_moment!r}",
         )
+        require(
+            first_moment is None or isinstance(first_moment, FirstMoment),
+            f"first_moment must be a rule such as Momentum() or CorrectedMomentum(), not {first_moment!r}",
+        )
+        self.first_moment = first_moment or Momentum()
         self.second_moment = second_moment
+        self._placements: dict[int, Placement | None] = {}  # by the number of the group
         super().__init__(params, {"lr": lr, "beta1": beta1, "nu_min": nu_min, "weight_decay": weight_decay})
 
+    # torch's own add_param_group and zero_grad are decorated for torch.compile: their first call imports
+    # torch._dynamo, which takes two seconds. These do the same without it.
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with their own hyperparameters; what is left out comes from the constructor."""
-        values = {**self.defaults, **param_group}
-        check_lr(values["lr"])
-        check_beta("beta1", values["beta1"])
-        check_nu_min(values["nu_min"])
-        check_weight_decay(values["weight_decay"])
-        light.add_param_group(self, param_group)
+        """Add parameters with their own hyperparameters; what is left out comes from the constructor.
+
+        Args:
+            param_group: "params", a tensor or a list of tensors or of (name, tensor), and any of `HYPERPARAMETERS`.
+        """
+        require(
+            isinstance(param_group, dict) and "params" in param_group,
+            f"param_group must be a dict with the key 'params', got {param_group!r}; "
+            "write {'params': [W], 'lr': 0.1}",
+        )
+        defaults = {name: self.defaults[name] for name in HYPERPARAMETERS}
+        group = {**defaults, **param_group, **_named(param_group["params"])}
+        check_lr(group["lr"])
+        check_beta("beta1", group["beta1"])
+        self.second_moment.check_nu_min(group["nu_min"])
+        check_weight_decay(group["weight_decay"])
+
+        known = {id(w) for other in self.param_groups for w in other["params"]}
+        for place, w in enumerate(group["params"]):
+            _check_parameter(place, w)
+            require(
+                id(w) not in known,
+                f"params must hold every parameter once, but number {place} of the group, of shape {list(w.shape)}, "
+                "is there already; leave it out of one of the places",
+            )
+            known.add(id(w))
+        for other in self.param_groups[:1]:
+            require(
+                ("param_names" in group) == ("param_names" in other),
+                f"params must be named in all groups or in none, and the first group has "
+                f"{'names' if 'param_names' in other else 'none'}; pass model.named_parameters() or "
+                "model.parameters() for all",
+            )
+        self.param_groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients; see `torch.optim.Optimizer.zero_grad`."""
-        light.zero_grad(self, set_to_none)
+        """Forget the gradients.
+
+        Args:
+            set_to_none: drop the tensors instead of filling them with zeros.
+        """
+        for group in self.param_groups:
+            for w in group["params"]:
+                if set_to_none or w.grad is None:
+                    w.grad = None
+                elif w.grad.grad_fn is not None:  # of backward(create_graph=True)
+                    w.grad.detach_().zero_()
+                else:
+                    w.grad.requires_grad_(False).zero_()
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Continue from a `state_dict()` of an optimizer with the same rule; as in torch, tensors are not copied."""
+        """Continue from a `state_dict()` of an optimizer with the same rules; as in torch, tensors are not copied."""
         rule = type(self.second_moment).__name__
         for group in state_dict["param_groups"]:
             missing = [name for name in HYPERPARAMETERS if name not in group]
@@ -98,17 +154,23 @@ class AdamType(Optimizer):
                 f"{', '.join(missing)}; load it into an optimizer of the class that saved it",
             )
         for state in state_dict["state"].values():
+            expected = {*self.second_moment.names, *(self.first_moment.names if "M" in state else ())} - {"M"}
             names = sorted(name for name in state if name != "M")
             require(
-                names == sorted(self.second_moment.names),
-                f"state_dict must hold {list(self.second_moment.names)} for the rule {rule}, got {names}; "
+                names == sorted(expected),
+                f"state_dict must hold {sorted(expected)} for the rule {rule}, got {names}; "
                 "build the optimizer with the rule of the run that saved it",
             )
         super().load_state_dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        # torch copies its own fields only; without the rule a copy of the optimizer could not step.
-        return {**super().__getstate__(), "second_moment": self.second_moment}
+        # torch copies its own fields only; without the rules a copy of the optimizer could not step.
+        rules = {"first_moment": self.first_moment, "second_moment": self.second_moment}
+        return {**super().__getstate__(), **rules}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._placements = {}  # of the original, or of the tensors before load_state_dict
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -129,38 +191,65 @@ class AdamType(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with torch.no_grad():
-            for group in self.param_groups:
-                self._step_group(group)
+        for place, group in enumerate(self.param_groups):
+            self._step_group(place, group)
         return loss
 
-    def _step_group(self, group: dict[str, Any]) -> None:
-        """`W_{t+1}` for the parameters of one group that have a gradient."""
-        W: list[Tensor] = [w for w in group["params"] if w.grad is not None]
-        G: Tensors = [w.grad for w in group["params"] if w.grad is not None]
-        if not W:
-            return
-        if group["weight_decay"]:
-            G = torch._foreach_add(G, W, alpha=group["weight_decay"])  # a new list: w.grad belongs to the user
+    def _step_group(self, place: int, group: dict[str, Any]) -> None:
+        """`W_{t+1}` for the parameters of one group, the number `place`, that have a gradient."""
+        names = dict.fromkeys((*(self.first_moment.names if group["beta1"] else ()), *self.second_moment.names))
+        # By t, which decides the coefficients; a group mostly has one t for all.
+        alike: dict[int, list[tuple[Tensor, Tensor, State]]] = {}
+        for w in group["params"]:
+            if (g := w.grad) is not None:
+                # Without names there is no state, not even an empty one.
+                state: State = self.state[w] if names else {}
+                for name in names:
+                    if name not in state:  # the first gradient: t = 0, M_0 = V_0 = 0
+                        state[name] = 0 if name == "t" else torch.zeros_like(w)
+                if "t" in names:
+                    state["t"] += 1
+                alike.setdefault(state.get("t", 0), []).append((w, g, state))
+        for t, members in alike.items():
+            W, G = [w for w, _, _ in members], [g for _, g, _ in members]
+            M, V, V_hat = ([s[name] for _, _, s in members] if name in names else [] for name in ("M", "V", "V_hat"))
+            coefficients = self._coefficients(group, t)
+            self._placements[place] = optimizer_step(W, G, M, V, V_hat, coefficients, self._placements.get(place))
 
-        beta1 = group["beta1"]
-        states = [self._state_of(w, beta1) for w in W] if beta1 or self.second_moment.names else []
-        M = G
+    def _coefficients(self, group: dict[str, Any], t: int) -> StepCoefficients:
+        """The numbers of step `t`; float, because numba would compile anew for an int."""
+        beta1, nu_min = float(group["beta1"]), float(group["nu_min"])
+        lr, gain = float(group["lr"]), 1.0
         if beta1:
-            M = [state["M"] for state in states]
-            torch._foreach_lerp_(M, G, 1 - beta1)
+            lr, gain = lr / self.first_moment.correction(beta1, t), self.first_moment.gain(beta1, t)
+        average, root = self.second_moment.average(t), self.second_moment.root(nu_min, t)
+        return StepCoefficients(lr, float(group["weight_decay"]), gain, *average, *root)
 
-        R = self.second_moment.inverse_root(states, G, group["nu_min"])
-        if R is None:
-            torch._foreach_add_(W, M, alpha=-group["lr"])
-        else:
-            torch._foreach_addcmul_(W, M, R, -group["lr"])
 
-    def _state_of(self, w: Tensor, beta1: float) -> State:
-        """The state of one parameter, made when its first gradient comes: `M_0 = 0` and the rule's own."""
-        state: State = self.state[w]
-        if beta1 and "M" not in state:
-            state["M"] = torch.zeros_like(w)
-        if "V" not in state:
-            state.update(self.second_moment.initial_state(w))
-        return state
+def _named(params: Any) -> dict[str, list[Any]]:
+    """The "params" of a group as a list, and its "param_names" if it came as pairs (name, tensor)."""
+    if isinstance(params, Tensor):
+        return {"params": [params]}
+    if isinstance(params, set):
+        raise CvgnnError(f"params must have an order, got a set of {len(params)}; pass a list")
+    members = list(params)
+    pairs = [member for member in members if isinstance(member, tuple)]
+    if not pairs:
+        return {"params": members}
+    require(
+        len(pairs) == len(members),
+        f"params must be named all or none, got {len(pairs)} names for {len(members)} tensors; pass "
+        "model.named_parameters() or model.parameters()",
+    )
+    return {"params": [w for _, w in pairs], "param_names": [name for name, _ in pairs]}
+
+
+def _check_parameter(place: int, w: object) -> None:
+    """Refuse what cannot be stepped."""
+    if not isinstance(w, Tensor):
+        raise CvgnnError(f"params must hold tensors, got {type(w).__name__} at number {place}; pass model.parameters()")
+    require(
+        w.is_leaf or w.retains_grad,
+        f"params must hold leaf tensors, got the result of an operation of shape {list(w.shape)} at number {place}; "
+        "pass the tensor it was computed from, or call detach().requires_grad_() on it",
+    )

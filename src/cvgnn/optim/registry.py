@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from torch.optim import SGD, Adagrad, Adam, Optimizer
 from torch.optim.optimizer import ParamsT
 
 from cvgnn.errors import require, unknown_name
 from cvgnn.optim.adam_type import AdamType
-from cvgnn.optim.checks import check_beta, check_eps, check_lr, check_nu_min, check_weight_decay
-from cvgnn.optim.light import light
-from cvgnn.optim.second_moment import ExponentialAverage, Mean, Ones, RunningMaximum, SecondMoment
+from cvgnn.optim.checks import check_beta, check_lr, check_weight_decay
+from cvgnn.optim.first_moment import CorrectedMomentum, FirstMoment, Momentum, UndampedMomentum
+from cvgnn.optim.second_moment import (
+    CorrectedAverage,
+    CorrectedMaximum,
+    ExponentialAverage,
+    Mean,
+    Ones,
+    RunningMaximum,
+    SecondMoment,
+    Sum,
+)
 
 OPTIMIZERS = ("sgd", "heavy-ball", "adam", "amsgrad", "adagrad")
 FORMS = ("paper", "torch")
 
-_SGD, _Adam, _Adagrad = light(SGD), light(Adam), light(Adagrad)
+_UNUSED = {"beta1": 0.0, "beta2": 0.0, "nu_min": 1e-8}
+"""What stands for a number that an optimizer has no use for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Numbers:
-    """The hyperparameters of one optimizer, checked and complete; one that it does not use is 0."""
+    """The hyperparameters of one optimizer, checked and complete."""
 
     lr: float
     beta1: float
@@ -33,56 +42,33 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How one optimizer is built, and the optional numbers it uses, by name, with their defaults."""
+    """The two rules of one optimizer, the second made of beta2, and the optional numbers it uses, with defaults."""
 
-    build: Callable[[ParamsT, _Numbers], Optimizer]
+    first_moment: FirstMoment
+    second_moment: Callable[[float], SecondMoment]
     defaults: Mapping[str, float]
 
 
-def _plain(params: ParamsT, n: _Numbers) -> Optimizer:
-    return AdamType(params, lr=n.lr, beta1=n.beta1, second_moment=Ones(), weight_decay=n.weight_decay)
-
-
-def _adaptive(params: ParamsT, n: _Numbers, rule: SecondMoment) -> Optimizer:
-    return AdamType(params, lr=n.lr, beta1=n.beta1, second_moment=rule, nu_min=n.nu_min, weight_decay=n.weight_decay)
-
-
-def _torch_sgd(params: ParamsT, n: _Numbers) -> Optimizer:
-    return _SGD(params, lr=n.lr, momentum=n.beta1, dampening=n.beta1, weight_decay=n.weight_decay, fused=True)
-
-
-def _torch_adam(params: ParamsT, n: _Numbers, amsgrad: bool) -> Optimizer:
-    return _Adam(
-        params,
-        lr=n.lr,
-        betas=(n.beta1, n.beta2),
-        eps=n.nu_min,
-        weight_decay=n.weight_decay,
-        amsgrad=amsgrad,
-        fused=True,
-    )
-
-
-def _torch_adagrad(params: ParamsT, n: _Numbers) -> Optimizer:
-    return _Adagrad(params, lr=n.lr, eps=n.nu_min, weight_decay=n.weight_decay, fused=True)
+def _ones(beta2: float) -> Ones:
+    return Ones()
 
 
 _ADAM_DEFAULTS = {"beta1": 0.9, "beta2": 0.999, "nu_min": 1e-8}
 _RECIPES = {
     "paper": {
-        "sgd": _Recipe(_plain, {}),
-        "heavy-ball": _Recipe(_plain, {"beta1": 0.9}),
-        "adam": _Recipe(lambda params, n: _adaptive(params, n, ExponentialAverage(n.beta2)), _ADAM_DEFAULTS),
-        "amsgrad": _Recipe(lambda params, n: _adaptive(params, n, RunningMaximum(n.beta2)), _ADAM_DEFAULTS),
-        "adagrad": _Recipe(lambda params, n: _adaptive(params, n, Mean()), {"beta1": 0.9, "nu_min": 1e-8}),
+        "sgd": _Recipe(Momentum(), _ones, {}),
+        "heavy-ball": _Recipe(Momentum(), _ones, {"beta1": 0.9}),
+        "adam": _Recipe(Momentum(), ExponentialAverage, _ADAM_DEFAULTS),
+        "amsgrad": _Recipe(Momentum(), RunningMaximum, _ADAM_DEFAULTS),
+        "adagrad": _Recipe(Momentum(), lambda beta2: Mean(), {"beta1": 0.9, "nu_min": 1e-8}),
     },
     # Here nu_min is torch's eps, with torch's own defaults.
     "torch": {
-        "sgd": _Recipe(_torch_sgd, {}),
-        "heavy-ball": _Recipe(_torch_sgd, {"beta1": 0.9}),
-        "adam": _Recipe(lambda params, n: _torch_adam(params, n, amsgrad=False), _ADAM_DEFAULTS),
-        "amsgrad": _Recipe(lambda params, n: _torch_adam(params, n, amsgrad=True), _ADAM_DEFAULTS),
-        "adagrad": _Recipe(_torch_adagrad, {"nu_min": 1e-10}),
+        "sgd": _Recipe(UndampedMomentum(), _ones, {}),
+        "heavy-ball": _Recipe(UndampedMomentum(), _ones, {"beta1": 0.9}),
+        "adam": _Recipe(CorrectedMomentum(), CorrectedAverage, _ADAM_DEFAULTS),
+        "amsgrad": _Recipe(CorrectedMomentum(), CorrectedMaximum, _ADAM_DEFAULTS),
+        "adagrad": _Recipe(CorrectedMomentum(), lambda beta2: Sum(), {"nu_min": 1e-10}),
     },
 }
 
@@ -97,10 +83,10 @@ def make_optimizer(
     beta2: float | None = None,
     nu_min: float | None = None,
     weight_decay: float = 0.0,
-) -> Optimizer:
+) -> AdamType:
     """One of the paper's optimizers, `W_{t+1} = W_t - lr M_t / sqrt(V_t)` with the `M_t`, `V_t` of its name.
 
-    | name         | paper: beta1, V_t               | torch                                   |
+    | name         | paper: beta1, V_t               | torch, equal to                         |
     |--------------|---------------------------------|-----------------------------------------|
     | `sgd`        | 0, 1                            | `SGD`                                   |
     | `heavy-ball` | 0.9, 1                          | `SGD(momentum=beta1, dampening=beta1)`  |
@@ -119,7 +105,7 @@ def make_optimizer(
         weight_decay: the factor of the L2 term.
 
     Returns:
-        An `AdamType` in the paper's form, one of torch's optimizers in torch's.
+        The optimizer with the two rules of its name and form; in torch's form equal to torch's own up to round-off.
 
     >>> import torch
     >>> make_optimizer("adam", [torch.zeros(3, requires_grad=True)], form="paper", lr=0.01).defaults
@@ -127,7 +113,16 @@ def make_optimizer(
     """
     options = {"beta1": beta1, "beta2": beta2, "nu_min": nu_min}
     numbers = check_options(name, form=form, lr=lr, weight_decay=weight_decay, **options)
-    return _RECIPES[form][name].build(params, numbers)
+    recipe = _RECIPES[form][name]
+    return AdamType(
+        params,
+        lr=numbers.lr,
+        first_moment=recipe.first_moment,
+        second_moment=recipe.second_moment(numbers.beta2),
+        beta1=numbers.beta1,
+        nu_min=numbers.nu_min,
+        weight_decay=numbers.weight_decay,
+    )
 
 
 def check_options(
@@ -147,7 +142,7 @@ def check_options(
         raise unknown_name("optimizer", name, OPTIMIZERS)
     recipe = _RECIPES[form][name]
     given = {"beta1": beta1, "beta2": beta2, "nu_min": nu_min}
-    used = dict.fromkeys(given, 0.0) | dict(recipe.defaults)
+    used = _UNUSED | dict(recipe.defaults)
     for argument, value in given.items():
         # beta1 = 0 says "no momentum", which every optimizer without a beta1 does.
         if value is None or (argument == "beta1" and value == 0 and argument not in recipe.defaults):
@@ -163,8 +158,7 @@ def check_options(
     check_weight_decay(weight_decay)
     check_beta("beta1", used["beta1"])
     check_beta("beta2", used["beta2"])
-    if "nu_min" in recipe.defaults:
-        {"paper": check_nu_min, "torch": check_eps}[form](used["nu_min"])
+    recipe.second_moment(used["beta2"]).check_nu_min(used["nu_min"])
     return _Numbers(lr=float(lr), weight_decay=float(weight_decay), **used)
 
 

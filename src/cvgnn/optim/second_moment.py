@@ -1,58 +1,58 @@
-"""The rules `V_t = h_t(G_1, ..., G_t)` that tell the Adam-type methods apart (Algorithm 1, Table 1).
+"""The rules `V_t = h_t(G_1, ..., G_t)` that tell the Adam-type methods apart (Algorithm 1, Table 1), and torch's.
 
 Legend, the paper's letters:
 
     t        how many gradients a parameter has had, this one included
-    W, G     the parameters W_t and their stochastic gradients G_t (weight decay included)
-    V        the second moment V_t, of the shape of W; powers, roots and maxima are entry by entry
+    G        the stochastic gradient G_t of a parameter (weight decay included)
+    V        the second moment V_t, of the shape of G; powers, roots and maxima are entry by entry
     V_hat    AMSGrad's exponential average, of which V_t is the running maximum
-    nu_min   Assumption 2's bound: V_t >= nu_min^2 > 0 in every entry
+    nu_min   Assumption 2's bound: V_t >= nu_min^2 > 0 in every entry; in torch's rules its `eps`
 
-A rule works on the lists of one parameter group at once. It keeps nothing between steps: the tensors live in the
-optimizer's state, one dictionary per parameter, so one rule may serve many groups and many optimizers.
+A rule gives numbers only; `cvgnn.ops.optimizer_step` computes with them. It keeps nothing between steps: the tensors
+live in the optimizer's state, so one rule may serve many groups and many optimizers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, TypeAlias, final
+from typing import ClassVar, NamedTuple, final
 
-import torch
-from torch import Tensor
+from cvgnn.optim.checks import check_beta, check_eps, check_nu_min
 
-from cvgnn.optim.checks import check_beta
 
-Tensors: TypeAlias = list[Tensor] | tuple[Tensor, ...]
-"""One tensor per parameter of a group, in the group's order."""
+class Average(NamedTuple):
+    """`keep V_{t-1} + gain G_t^2`."""
 
-State: TypeAlias = dict[str, Any]
-"""What an optimizer remembers of one parameter: a tensor or an int behind each name."""
+    keep: float
+    gain: float
+
+
+class Root(NamedTuple):
+    """`scale sqrt(max(V_t, floor) + added) + eps`, what the step divides by."""
+
+    floor: float = 0.0
+    added: float = 0.0
+    scale: float = 1.0
+    eps: float = 0.0
 
 
 class SecondMoment(ABC):
     """One choice of `h_t`: how `V_t` follows from the gradients so far (Table 1, column V_t)."""
 
     names: ClassVar[tuple[str, ...]]
-    """The names this rule keeps in a parameter's state; none if it needs no memory."""
+    """What a parameter's state holds for this rule: some of "V", "V_hat", "t". With "V_hat", `V_t` is its maximum."""
 
     @abstractmethod
-    def initial_state(self, W: Tensor) -> State:
-        """The state before the first gradient of `W` (any shape): `V_0 = 0`, `t = 0`."""
+    def average(self, t: int) -> Average:
+        """The weights in `V_t` (in `V_hat_t` where there is one); `t` is 0 where the rule does not count."""
 
     @abstractmethod
-    def inverse_root(self, states: list[State], G: Tensors, nu_min: float) -> Tensors | None:
-        """Move `V_{t-1}` to `V_t` in place and return `1 / sqrt(V_t)`, with the bound of Assumption 2.
+    def root(self, nu_min: float, t: int) -> Root:
+        """What the step divides by, with the bound `nu_min`."""
 
-        The reciprocal, not the root: on the CPU torch's `rsqrt` takes two thirds of the time of its `sqrt`.
-
-        Args:
-            states: the state of each parameter.
-            G: the gradient of each parameter, of its shape; only read.
-            nu_min: the bound.
-
-        Returns:
-            New tensors, one per parameter and of its shape; None stands for ones.
-        """
+    def check_nu_min(self, nu_min: float) -> None:
+        """Refuse a `nu_min` that this rule cannot work with."""
+        check_nu_min(nu_min)
 
 
 @final
@@ -61,12 +61,13 @@ class Ones(SecondMoment):
 
     names = ()
 
-    def initial_state(self, W: Tensor) -> State:
-        """Nothing to remember."""
-        return {}
+    def average(self, t: int) -> Average:
+        """Nothing is averaged."""
+        return Average(0.0, 0.0)
 
-    def inverse_root(self, states: list[State], G: Tensors, nu_min: float) -> None:
-        """None, which stands for ones and costs nothing."""
+    def root(self, nu_min: float, t: int) -> Root:
+        """Nothing is divided by."""
+        return Root()
 
 
 @final
@@ -75,6 +76,9 @@ class ExponentialAverage(SecondMoment):
 
     Args:
         beta2: the weight of the past, in [0, 1).
+
+    >>> ExponentialAverage(0.75).average(t=0)
+    Average(keep=0.75, gain=0.25)
     """
 
     names = ("V",)
@@ -83,15 +87,13 @@ class ExponentialAverage(SecondMoment):
         check_beta("beta2", beta2)
         self.beta2 = beta2
 
-    def initial_state(self, W: Tensor) -> State:
-        """`V_0 = 0`."""
-        return {"V": torch.zeros_like(W)}
+    def average(self, t: int) -> Average:
+        """`beta2` and `1 - beta2`."""
+        return Average(self.beta2, 1 - self.beta2)
 
-    def inverse_root(self, states: list[State], G: Tensors, nu_min: float) -> Tensors:
-        """`1 / sqrt(max(V_t, nu_min^2))`."""
-        V = [state["V"] for state in states]
-        _average(V, G, self.beta2)
-        return _bounded(V, nu_min)
+    def root(self, nu_min: float, t: int) -> Root:
+        """`sqrt(max(V_t, nu_min^2))`."""
+        return Root(floor=nu_min**2)
 
 
 @final
@@ -110,16 +112,13 @@ class RunningMaximum(SecondMoment):
         check_beta("beta2", beta2)
         self.beta2 = beta2
 
-    def initial_state(self, W: Tensor) -> State:
-        """`V_0 = V_hat_0 = 0`."""
-        return {"V": torch.zeros_like(W), "V_hat": torch.zeros_like(W)}
+    def average(self, t: int) -> Average:
+        """`beta2` and `1 - beta2`."""
+        return Average(self.beta2, 1 - self.beta2)
 
-    def inverse_root(self, states: list[State], G: Tensors, nu_min: float) -> Tensors:
-        """`1 / sqrt(max(V_t, nu_min^2))`."""
-        V, V_hat = [state["V"] for state in states], [state["V_hat"] for state in states]
-        _average(V_hat, G, self.beta2)
-        torch._foreach_maximum_(V, V_hat)
-        return _bounded(V, nu_min)
+    def root(self, nu_min: float, t: int) -> Root:
+        """`sqrt(max(V_t, nu_min^2))`."""
+        return Root(floor=nu_min**2)
 
 
 @final
@@ -128,39 +127,91 @@ class Mean(SecondMoment):
 
     `t` counts a parameter's own gradients, so that a step in which it has none does not dilute its mean.
 
-    >>> rule, states = Mean(), [{"V": torch.zeros(1), "t": 0}]
-    >>> _ = rule.inverse_root(states, [torch.tensor([1.0])], nu_min=1e-8)
-    >>> _ = rule.inverse_root(states, [torch.tensor([3.0])], nu_min=1e-8)
-    >>> states
-    [{'V': tensor([5.]), 't': 2}]
+    >>> Mean().average(t=1), Mean().average(t=4)
+    (Average(keep=0.0, gain=1.0), Average(keep=0.75, gain=0.25))
     """
 
     names = ("V", "t")
 
-    def initial_state(self, W: Tensor) -> State:
-        """`V_0 = 0`, `t = 0`."""
-        return {"V": torch.zeros_like(W), "t": 0}
+    def average(self, t: int) -> Average:
+        """`1 - 1/t` and `1/t`."""
+        return Average(1 - 1 / t, 1 / t)
 
-    def inverse_root(self, states: list[State], G: Tensors, nu_min: float) -> Tensors:
-        """`1 / sqrt(V_t + nu_min^2)` (the remark after Assumption 2)."""
-        for state in states:
-            state["t"] += 1
-        V, share = [state["V"] for state in states], [1 / state["t"] for state in states]
-        torch._foreach_mul_(V, [1 - s for s in share])
-        torch._foreach_addcmul_(V, G, G, share)
-        R = torch._foreach_add(V, nu_min**2)
-        torch._foreach_rsqrt_(R)
-        return R
+    def root(self, nu_min: float, t: int) -> Root:
+        """`sqrt(V_t + nu_min^2)` (the remark after Assumption 2)."""
+        return Root(added=nu_min**2)
 
 
-def _average(V: Tensors, G: Tensors, beta2: float) -> None:
-    """`V = beta2 V + (1 - beta2) G^2` in place."""
-    # Not mul_ and addcmul_: torch's mul_ by a number wraps that number anew for every tensor, lerp_ does not.
-    torch._foreach_lerp_(V, torch._foreach_mul(G, G), 1 - beta2)
+@final
+class CorrectedAverage(SecondMoment):
+    """`ExponentialAverage` as in `torch.optim.Adam`: `V_t / (1 - beta2^t)` under the root, `nu_min` added to it.
+
+    Args:
+        beta2: the weight of the past, in [0, 1).
+    """
+
+    names = ("V", "t")
+
+    def __init__(self, beta2: float) -> None:
+        check_beta("beta2", beta2)
+        self.beta2 = beta2
+
+    def average(self, t: int) -> Average:
+        """`beta2` and `1 - beta2`."""
+        return Average(self.beta2, 1 - self.beta2)
+
+    def root(self, nu_min: float, t: int) -> Root:
+        """`sqrt(V_t / (1 - beta2^t)) + nu_min`."""
+        return Root(scale=(1 - self.beta2**t) ** -0.5, eps=nu_min)
+
+    def check_nu_min(self, nu_min: float) -> None:
+        """As torch: 0 is allowed."""
+        check_eps(nu_min)
 
 
-def _bounded(V: Tensors, nu_min: float) -> Tensors:
-    """`1 / sqrt(max(V, nu_min^2))` as new tensors."""
-    R = torch._foreach_clamp_min(V, nu_min**2)
-    torch._foreach_rsqrt_(R)
-    return R
+@final
+class CorrectedMaximum(SecondMoment):
+    """`RunningMaximum` as in `torch.optim.Adam(amsgrad=True)`: the maximum is of the averages before their correction.
+
+    So `V_t` never falls, but what is divided by, `sqrt(V_t / (1 - beta2^t)) + nu_min`, may.
+
+    Args:
+        beta2: the weight of the past, in [0, 1).
+    """
+
+    names = ("V", "V_hat", "t")
+
+    def __init__(self, beta2: float) -> None:
+        check_beta("beta2", beta2)
+        self.beta2 = beta2
+
+    def average(self, t: int) -> Average:
+        """`beta2` and `1 - beta2`."""
+        return Average(self.beta2, 1 - self.beta2)
+
+    def root(self, nu_min: float, t: int) -> Root:
+        """`sqrt(V_t / (1 - beta2^t)) + nu_min`."""
+        return Root(scale=(1 - self.beta2**t) ** -0.5, eps=nu_min)
+
+    def check_nu_min(self, nu_min: float) -> None:
+        """As torch: 0 is allowed."""
+        check_eps(nu_min)
+
+
+@final
+class Sum(SecondMoment):
+    """`V_t = V_{t-1} + G_t^2`, `nu_min` added to its root: `torch.optim.Adagrad`."""
+
+    names = ("V",)
+
+    def average(self, t: int) -> Average:
+        """1 and 1."""
+        return Average(1.0, 1.0)
+
+    def root(self, nu_min: float, t: int) -> Root:
+        """`sqrt(V_t) + nu_min`."""
+        return Root(eps=nu_min)
+
+    def check_nu_min(self, nu_min: float) -> None:
+        """As torch: 0 is allowed."""
+        check_eps(nu_min)

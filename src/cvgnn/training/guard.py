@@ -77,7 +77,9 @@ class Guard:
             if not math.isfinite(norm):
                 return False
         if clip_norm is not None and norm > clip_norm:
-            torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], clip_norm / norm)
+            for p in parameters:
+                if p.grad is not None:
+                    p.grad.mul_(clip_norm / norm)
         return True
 
 
@@ -87,7 +89,8 @@ def gradient_norm(gradients: list[Tensor]) -> float:
     >>> gradient_norm([torch.tensor([3.0]), torch.tensor([4.0])])
     5.0
     """
-    total = sum(norm * norm for norm in map(float, torch._foreach_norm(gradients))) if gradients else 0.0
+    norms = [float(torch.linalg.vector_norm(g)) for g in gradients]
+    total = sum(norm * norm for norm in norms)  # not norm**2, which raises where this overflows to infinity
     if math.isfinite(total):
         return math.sqrt(total)
     # Squares overflow long before the numbers do.

@@ -103,7 +103,8 @@ def _restore_estimator(estimator: Estimator, tensors: Mapping[str, Tensor], name
 def _restore_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], names: list[str], scalars: object
 ) -> None:
-    # Not torch's load_state_dict: it imports a compiler (see cvgnn.optim.light), and may convert what it is given.
+    # Not torch's load_state_dict: its first call imports torch._dynamo (see cvgnn.optim.adam_type), and it may convert
+    # what it is given.
     require(isinstance(scalars, dict), "the state says nothing of the optimizer")
     assert isinstance(scalars, dict)
     parameters = _parameters(optimizer)

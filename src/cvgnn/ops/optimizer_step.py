@@ -1,0 +1,233 @@
+"""One step of an Adam-type optimizer: weight decay, both moments and the weights in one pass over each parameter.
+
+Legend, the paper's letters, as in `cvgnn.optim`; each stands for a list, one tensor a parameter:
+
+    W, G     parameters and their gradients
+    M        the first moments; without them the step goes along G
+    V        the second moments; without them there is no root and no division
+    V_hat    AMSGrad's averages, of which V is the running maximum; without them V itself is the average
+
+    G <- G + weight_decay W
+    M <- M + m_gain (G - M)
+    A <- v_keep A + v_gain G^2                   A is V_hat where there is one, else V
+    V <- max(V, V_hat)
+    W <- W - lr M / (scale sqrt(max(V, floor) + added) + eps)
+
+Five names in two forms are one formula: they differ in the moments that exist and in the coefficients.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import carray, njit, types  # type: ignore[attr-defined]
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from cvgnn.errors import require
+from cvgnn.ops.backend import use_compiled
+
+Tensors = list[Tensor]
+
+
+class StepCoefficients(NamedTuple):
+    """The numbers in the formula above."""
+
+    lr: float
+    weight_decay: float
+    m_gain: float
+    v_keep: float
+    v_gain: float
+    floor: float
+    added: float
+    scale: float
+    eps: float
+
+
+class Placement(NamedTuple):
+    """Where the compiled kernel finds some parameters and their moments.
+
+    Args:
+        addresses: of W, M, V and V_hat, in this order.
+        table: a row a parameter: how many numbers it has, and the addresses of W, G, M, V and V_hat; 0 for none.
+        zero: a number of the type of all of them.
+        aliases: tensors of the same memory. They hold it, so that no other tensor can get one of the addresses, and
+            equal addresses are proof that the rest still holds.
+    """
+
+    addresses: list[int]
+    table: NDArray[np.int64]
+    zero: np.floating[Any]
+    aliases: Tensors
+
+
+def optimizer_step(
+    W: Tensors,
+    G: Tensors,
+    M: Tensors,
+    V: Tensors,
+    V_hat: Tensors,
+    coefficients: StepCoefficients,
+    placement: Placement | None = None,
+) -> Placement | None:
+    """Move parameters and their moments by one step, in place.
+
+        W <- W - lr M / (scale sqrt(max(V, floor) + added) + eps)
+
+    Args:
+        W: the parameters, any shapes.
+        G: their gradients, of the same shapes; only read.
+        M, V, V_hat: the moments, of the same shapes; empty lists for those that the method does not have.
+        coefficients: of this step; see the head of this file.
+        placement: what the last call returned; spares this one most of its checks if the tensors are the same.
+
+    Returns:
+        For the next call; None where the compiled kernel cannot work.
+
+    >>> W = torch.tensor([1.0, 1.0])
+    >>> half = StepCoefficients(0.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+    >>> _ = optimizer_step([W], [torch.tensor([1.0, -1.0])], [], [], [], half)
+    >>> W
+    tensor([0.5000, 1.5000])
+    """
+    if use_compiled(*G):
+        addresses = [t.data_ptr() for t in (*W, *M, *V, *V_hat)]
+        if placement is None or placement.addresses != addresses:
+            placement = _place(W, M, V, V_hat, addresses)
+        if placement is not None and all(map(_is_array, G, W)):
+            placement.table[:, 2] = [g.data_ptr() for g in G]
+            has_M, has_V, has_V_hat = (True if moment else None for moment in (M, V, V_hat))
+            _compiled_step(placement.zero, placement.table, has_M, has_V, has_V_hat, *coefficients)
+            # torch does not see the kernel write. Autograd must know, to refuse a backward pass through the old W.
+            increment_version(W)
+            return placement
+    plain_optimizer_step(W, G, M, V, V_hat, coefficients)
+    return placement
+
+
+@torch.no_grad()
+def plain_optimizer_step(
+    W: Tensors, G: Tensors, M: Tensors, V: Tensors, V_hat: Tensors, coefficients: StepCoefficients
+) -> None:
+    """`optimizer_step` in public torch calls: any device, layout in memory and floating dtype; see there."""
+    c = coefficients
+    for i, (w, g) in enumerate(zip(W, G, strict=True)):
+        require(
+            g.layout is torch.strided,
+            f"the gradient of a parameter must be dense, got the layout {g.layout} for the shape {list(w.shape)}; "
+            "build the layer with sparse=False, or call to_dense() on the gradient",
+        )
+        if c.weight_decay:
+            g = g.add(w, alpha=c.weight_decay)  # a new tensor: the gradient belongs to the caller
+        m = M[i].lerp_(g, c.m_gain) if M else g
+        if not V:
+            w.add_(m, alpha=-c.lr)
+            continue
+        average = V_hat[i] if V_hat else V[i]
+        average.mul_(c.v_keep).addcmul_(g, g, value=c.v_gain)
+        if V_hat:
+            torch.maximum(V[i], V_hat[i], out=V[i])
+        root = V[i].clamp_min(c.floor).add_(c.added).sqrt_()
+        w.addcdiv_(m, root.mul_(c.scale).add_(c.eps), value=-c.lr)
+
+
+_ZEROS: dict[torch.dtype, np.floating[Any]] = {torch.float32: np.float32(0), torch.float64: np.float64(0)}
+"""The types that the kernel is compiled for, each by a number of it."""
+
+
+def _place(W: Tensors, M: Tensors, V: Tensors, V_hat: Tensors, addresses: list[int]) -> Placement | None:
+    """The placement of parameters and moments; None unless all are arrays of one type, and as long as their parameter.
+
+    A kernel would read and write past the end of a moment that is too short.
+    """
+    zero = _ZEROS.get(W[0].dtype)
+    tensors = [*W, *M, *V, *V_hat]
+    owners = W * (len(tensors) // len(W))
+    if zero is None or any(w.dtype is not W[0].dtype for w in W):
+        return None
+    if not all(t.is_cpu and _is_array(t, w) for t, w in zip(tensors, owners, strict=True)):
+        return None
+    table = np.zeros((len(W), 6), np.int64)
+    table[:, 0] = [w.numel() for w in W]
+    for column, group in ((1, W), (3, M), (4, V), (5, V_hat)):
+        if group:
+            table[:, column] = [t.data_ptr() for t in group]
+    return Placement(addresses, table, zero, [t.detach() for t in tensors])
+
+
+def _is_array(tensor: Tensor, W: Tensor) -> bool:
+    """Whether at the tensor's address lie as many numbers of the same type as W has, one behind the other."""
+    return (
+        tensor.dtype is W.dtype
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and tensor.numel() == W.numel()
+        and not tensor.is_neg()  # a view of torch's whose signs are yet to be turned
+    )
+
+
+def _pointer_of(typing_context, address, like):  # type: ignore[no-untyped-def]
+    """The pointer to numbers of the type of `like` at an integer address.
+
+    Addresses, because `Tensor.data_ptr` takes a tenth of the time of `Tensor.numpy`: to wrap the tensors of a small
+    network in arrays takes longer than its step.
+    """
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(like)(address, like), codegen  # type: ignore[no-untyped-call]
+
+
+_pointer: Any = intrinsic(_pointer_of)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _compiled_step(zero, table, M, V, V_hat, lr, weight_decay, m_gain, v_keep, v_gain, floor, added, scale, eps):  # type: ignore[no-untyped-def]
+    """`_update` for the parameters of a `Placement`'s table; `M`, `V` and `V_hat` are None where they do not exist."""
+    for row in table:
+        n = row[0]
+        _update(
+            carray(_pointer(row[1], zero), n),
+            carray(_pointer(row[2], zero), n),
+            None if M is None else carray(_pointer(row[3], zero), n),
+            None if V is None else carray(_pointer(row[4], zero), n),
+            None if V_hat is None else carray(_pointer(row[5], zero), n),
+            lr, weight_decay, m_gain, v_keep, v_gain, floor, added, scale, eps,
+        )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "nsz"}, error_model="numpy")  # not "nnan": a diverged run must show
+def _update(W, G, M, V, V_hat, lr, weight_decay, m_gain, v_keep, v_gain, floor, added, scale, eps):  # type: ignore[no-untyped-def]
+    """The formula at the head of this file for one parameter.
+
+    numba compiles it once for every set of moments that exist and drops the branches of the others, so that what is
+    left of the loop is vectorised.
+    """
+    T = W.dtype.type
+    lr, weight_decay, m_gain, v_keep, v_gain = T(lr), T(weight_decay), T(m_gain), T(v_keep), T(v_gain)
+    floor, added, scale, eps = T(floor), T(added), T(scale), T(eps)
+    for i in range(W.size):
+        g = G[i] + weight_decay * W[i] if weight_decay else G[i]  # no 0 times infinity
+        m = g
+        if M is not None:
+            m = M[i] + m_gain * (g - M[i])
+            M[i] = m
+        if V is None:
+            W[i] -= lr * m
+        else:
+            if V_hat is None:
+                v = v_keep * V[i] + v_gain * g * g
+            else:
+                v_hat = v_keep * V_hat[i] + v_gain * g * g
+                V_hat[i] = v_hat
+                v = V[i]
+                if v_hat > v or np.isnan(v_hat):  # as torch.maximum: NaN wins
+                    v = v_hat
+            V[i] = v
+            bounded = floor if v < floor else v  # NaN stays NaN
+            W[i] -= lr * m / (np.sqrt(bounded + added) * scale + eps)
