@@ -23,7 +23,7 @@ from torch.nn.functional import layer_norm
 
 from cvgnn.nn import History
 from cvgnn.graph import Rows, weighted_sum
-from cvgnn.model import hidden, passes, small
+from cvgnn.nn import hidden, passes, small
 from cvgnn.ops import bf16_row_sum as bfloat16
 from cvgnn.ops.bf16_matmul import is_native
 from cvgnn.ops.dropout import Dropout

@@ -21,7 +21,7 @@ from cvgnn import moving
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
-from cvgnn.model import small
+from cvgnn.nn import small
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops import sampling_kernels
 from cvgnn.ops import sparse_matmul as sparse_product

@@ -33,7 +33,7 @@ import torch
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
-from cvgnn.model import hidden, passes, small
+from cvgnn.nn import hidden, passes, small
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.sampling import Batch
 from cvgnn.training import Trainer

@@ -15,7 +15,7 @@ ROOT = Path(cvgnn.__file__).parent
 
 # A package imports only from those above it.
 ORDER = [
-    "_version", "errors", "limits", "rng", "disk", "sealed", "locking", "ops", "reference", "graph", "store", "files", "datasets", "sampling", "estimator", "model", "optim", "training", "checkpoint",
+    "_version", "errors", "limits", "rng", "disk", "sealed", "locking", "ops", "reference", "graph", "store", "files", "datasets", "sampling", "nn", "optim", "training", "checkpoint",
     "config", "experiments", "sweeps", "diagnose", "report", "cli",
 ]  # fmt: skip
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in ORDER)

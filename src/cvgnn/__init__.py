@@ -1,4 +1,4 @@
-"""cvgnn: fast training of graph convolutional networks on large graphs.
+"""cvgnn: fast training of graph neural networks on large graphs.
 
 Nothing is imported until it is used: `import cvgnn` takes milliseconds, the first name that needs torch loads it.
 """
@@ -12,9 +12,6 @@ from cvgnn.errors import CvgnnError as CvgnnError
 if TYPE_CHECKING:
     from cvgnn.config import TrainConfig as TrainConfig
     from cvgnn.datasets import load as load
-    from cvgnn.nn import ControlVariate as ControlVariate
-    from cvgnn.nn import History as History
-    from cvgnn.nn import SampledSum as SampledSum
     from cvgnn.experiments import Run as Run
     from cvgnn.experiments import fit as fit
     from cvgnn.files import read_graph as read_graph
@@ -23,9 +20,16 @@ if TYPE_CHECKING:
     from cvgnn.graph import SparseFeatures as SparseFeatures
     from cvgnn.graph import from_edges as from_edges
     from cvgnn.graph import from_pyg as from_pyg
-    from cvgnn.model import GCN as GCN
-    from cvgnn.model import exact_hidden as exact_hidden
-    from cvgnn.model import exact_logits as exact_logits
+    from cvgnn.nn import GCN as GCN
+    from cvgnn.nn import GCNII as GCNII
+    from cvgnn.nn import GIN as GIN
+    from cvgnn.nn import SAGE as SAGE
+    from cvgnn.nn import ControlVariate as ControlVariate
+    from cvgnn.nn import History as History
+    from cvgnn.nn import Network as Network
+    from cvgnn.nn import SampledSum as SampledSum
+    from cvgnn.nn import exact_hidden as exact_hidden
+    from cvgnn.nn import exact_logits as exact_logits
     from cvgnn.optim import AdamType as AdamType
     from cvgnn.optim import make_optimizer as make_optimizer
     from cvgnn.sampling import BatchLoader as BatchLoader
@@ -37,11 +41,21 @@ if TYPE_CHECKING:
 _HOMES = {
     "config": ("TrainConfig",),
     "datasets": ("load",),
-    "estimator": ("ControlVariate", "History", "SampledSum"),
     "experiments": ("Run", "fit"),
     "files": ("read_graph",),
     "graph": ("Graph", "Propagation", "SparseFeatures", "from_edges", "from_pyg"),
-    "model": ("GCN", "exact_hidden", "exact_logits"),
+    "nn": (
+        "GCN",
+        "GCNII",
+        "GIN",
+        "SAGE",
+        "ControlVariate",
+        "History",
+        "Network",
+        "SampledSum",
+        "exact_hidden",
+        "exact_logits",
+    ),
     "optim": ("AdamType", "make_optimizer"),
     "sampling": ("BatchLoader", "NeighborSampler", "propagate_features"),
     "training": ("Evaluator", "Trainer"),

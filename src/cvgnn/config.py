@@ -85,10 +85,14 @@ class GraphSource:
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Train a graph convolutional network by Algorithm 1.
+    """Train a graph neural network by Algorithm 1.
 
     The defaults train the bundled CiteSeer graph in a few seconds.
     """
+
+    model: Literal["gcn", "sage", "gin", "gcnii"] = "gcn"
+    """Kind of layers: gcn = the paper's; sage = mean of the neighbors and an own weight for the node itself; gin = sum
+    and a two-layer MLP; gcnii = GCN with initial residual and identity mapping between linear layers, for depth."""
 
     estimator: Literal["cv", "ns", "exact"] = "cv"
     """How neighbors are aggregated: cv = sampling with the control variate, ns = sampling alone, exact = all."""
@@ -97,7 +101,8 @@ class TrainConfig:
     """How neighbors are drawn. The first two are unbiased, the paper's footnote and the released code are not."""
 
     num_neighbors: tuple[int, ...] = (2,)
-    """Neighbors drawn for a node, -1 for all: one number, or layers - 1 of them, the batch's own hop first."""
+    """Neighbors drawn for a node, -1 for all: one number, or one for each sampled hop, the batch's own hop first. There
+    are layers - 1 hops, because layer 0 is exact; layers of them behind an input layer."""
 
     optimizer: Literal["sgd", "heavy-ball", "adam", "amsgrad", "adagrad"] = "adam"
     """The rule that turns gradients into steps."""
@@ -139,13 +144,30 @@ class TrainConfig:
     """Stop early if the validation accuracy has not risen for so many epochs; 0 = train all epochs."""
 
     layers: int = 2
-    """Depth K of the network."""
+    """Number of convolutions, the depth of the network."""
 
     hidden: int = 64
     """Width of the hidden layers."""
 
-    norm: Literal["layer", "none"] = "none"
-    """Normalisation in hidden layers: layer = LayerNorm (the paper's experiments), none = the paper's text."""
+    norm: Literal["layer", "batch", "none"] = "none"
+    """Normalisation in hidden layers: layer = LayerNorm (the paper's experiments), none = the paper's text, batch =
+    BatchNorm with mean and variance over all nodes, from an exact pass every norm_every steps."""
+
+    norm_every: int = 100
+    """Steps between two exact passes that refresh the statistics of norm=batch."""
+
+    residual: bool = False
+    """Whether each layer adds its own input, times a matrix of its own, to its output."""
+
+    activation: Literal["relu", "elu", "gelu"] = "relu"
+    """Nonlinearity of hidden layers."""
+
+    jk: Literal["last", "concat"] = "last"
+    """Jumping knowledge: last = the last layer gives the logits, concat = a linear head on the outputs of all."""
+
+    input_layer: bool = False
+    """Whether a linear layer on the features comes before the first convolution, which is then sampled too; gcnii
+    always has one."""
 
     bias: bool = True
     """Whether layers have a bias (the paper's experiments do, its text does not)."""
@@ -188,6 +210,9 @@ class TrainConfig:
     bad_step: Literal["stop", "skip"] = "stop"
     """What to do with a step whose loss or gradient is infinite or NaN: stop the run, or leave the step out."""
 
+    device: str = "cpu"
+    """Where to train: cpu, where kernels are compiled, or a device that torch has, such as cuda."""
+
     threads: int | None = None
     """Threads for torch; if not given, one where a step is too small to share, else all cores."""
 
@@ -198,15 +223,37 @@ class TrainConfig:
                 raise unknown_name(name, getattr(self, name), choices)
         at_most = {
             "threads": MAX_THREADS, "layers": MAX_LAYERS, "hidden": MAX_HIDDEN, "batch_size": MAX_BATCH,
-            "epochs": MAX_EPOCHS, "eval_every": MAX_EPOCHS, "patience": MAX_EPOCHS,
+            "epochs": MAX_EPOCHS, "eval_every": MAX_EPOCHS, "patience": MAX_EPOCHS, "norm_every": MAX_EPOCHS,
         }  # fmt: skip
-        for name in ("batch_size", "epochs", "layers", "hidden", "eval_every", "threads", "seed", "patience"):
+        numbers = (
+            "batch_size",
+            "epochs",
+            "layers",
+            "hidden",
+            "eval_every",
+            "norm_every",
+            "threads",
+            "seed",
+            "patience",
+        )
+        for name in numbers:
             value = getattr(self, name)
             if name != "threads" or value is not None:
                 least = int(name not in ("seed", "patience"))
                 whole = require_integer(name, value, at_least=least, at_most=at_most.get(name))
                 object.__setattr__(self, name, whole)  # numpy's integers become Python's, which JSON can hold
-        require(isinstance(self.bias, bool), f"bias must be True or False, not {self.bias!r}")
+        for name in ("bias", "residual", "input_layer"):
+            flag = getattr(self, name)
+            require(isinstance(flag, bool), f"{name} must be True or False, not {flag!r}")
+        require(
+            isinstance(self.device, str) and self.device != "",
+            f"device must be the name of a torch device, such as cpu or cuda, not {self.device!r}",
+        )
+        require(
+            self.normalization == "symmetric" or self.model in ("gcn", "gcnii"),
+            f"normalization has no use with model {self.model!r}, which takes the mean or the sum of the neighbors; "
+            "leave it out",
+        )
         self._check_fan_out()
         require_number("lr", self.lr, "a number above 0", above=0.0)
         require_number("weight_decay", self.weight_decay, "zero or a positive number", at_least=0.0)
@@ -220,7 +267,7 @@ class TrainConfig:
                 require_number(name, getattr(self, name), "a number above 0", above=0.0)
 
     def _check_fan_out(self) -> None:
-        given, hops = self.num_neighbors, self.layers - 1
+        given, hops = self.num_neighbors, self.hops
         require(isinstance(given, tuple), f"num_neighbors must be a tuple of whole numbers, not {given!r}")
         require(len(given) > 0, "num_neighbors is empty, (); give one number, or layers - 1 of them")
         for fan_out in given:
@@ -228,8 +275,19 @@ class TrainConfig:
         require(
             len(given) in (1, hops),
             f"num_neighbors has {len(given)} entries, {given}, but {self.layers} layers sample at {hops} hops "
-            f"(layer 0 is exact): give {f'{hops} entries or ' if hops > 1 else ''}one number",
+            f"({'layer 0 is exact' if hops < self.layers else 'an input layer comes first'}): give "
+            f"{f'{hops} entries or ' if hops > 1 else ''}one number",
         )
+
+    @property
+    def hops(self) -> int:
+        """At how many layers neighbors are sampled."""
+        return self.layers - 1 + (self.input_layer or self.model == "gcnii")
+
+    @property
+    def aggregation(self) -> Literal["symmetric", "random-walk", "mean", "sum"]:
+        """The matrix that aggregates: the model's own, or the normalization of `P`."""
+        return "mean" if self.model == "sage" else "sum" if self.model == "gin" else self.normalization
 
     @property
     def fan_out(self) -> int | tuple[int, ...]:

@@ -12,7 +12,7 @@ from cvgnn.diagnose import FullGradient, batch_gradient
 from cvgnn.diagnose.subject import in_float64
 from cvgnn.experiments.run import build_trainer
 from cvgnn.graph import Graph
-from cvgnn.model import GCN
+from cvgnn.nn import GCN
 
 
 def by_autograd(model: GCN, P: torch.Tensor, graph: Graph, weight_decay: float) -> torch.Tensor:

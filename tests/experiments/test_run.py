@@ -16,7 +16,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.experiments import Run, fit, train
 from cvgnn.experiments.machine import peak_rss_bytes, thread_count
 from cvgnn.graph import Graph, from_edges
-from cvgnn.model import GCN
+from cvgnn.nn import GCN
 from cvgnn.optim import make_optimizer
 from cvgnn.training import EpochRecord, Evaluator
 

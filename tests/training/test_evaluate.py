@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cvgnn.graph import Graph, Propagation, from_edges
-from cvgnn.model import GCN
+from cvgnn.nn import GCN
 from cvgnn.sampling import propagate_features
 from cvgnn.training import Accuracies, Evaluator
 from cvgnn.training.evaluate import accuracy

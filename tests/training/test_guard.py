@@ -17,7 +17,7 @@ from cvgnn.config import make_config
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import ControlVariate
 from cvgnn.experiments.run import build_trainer
-from cvgnn.model import ByHand, Loss
+from cvgnn.nn import ByHand, Loss
 from cvgnn.sampling import Batch
 from cvgnn.training import Diverged, Guard, Trainer, trainer_state
 from cvgnn.training.guard import first_bad, gradient_norm, weights_are_finite

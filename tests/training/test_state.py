@@ -21,7 +21,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.run import build_trainer
 from cvgnn.graph import Graph
-from cvgnn.model import Loss
+from cvgnn.nn import Loss
 from cvgnn.optim import FORMS, OPTIMIZERS
 from cvgnn.sampling import loader
 from cvgnn.training import EpochRecord, Trainer, as_row, from_row, restore_trainer, trainer_state

@@ -11,7 +11,7 @@ import torch
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Graph, Propagation
-from cvgnn.model import GCN, exact_hidden, small
+from cvgnn.nn import GCN, exact_hidden
 from cvgnn.ops.dropout import Dropout
 from cvgnn.optim import make_optimizer
 from cvgnn.optim.reference import ReferenceOptimizer

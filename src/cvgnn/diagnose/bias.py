@@ -32,10 +32,9 @@ from cvgnn.diagnose.staleness import refresh
 from cvgnn.diagnose.subject import FIRST_STEP, fresh_trainer, stops
 from cvgnn.diagnose.theory import with_optimizer
 from cvgnn.errors import require
-from cvgnn.nn import ControlVariate
 from cvgnn.experiments.run import build_optimizer
 from cvgnn.graph import Graph
-from cvgnn.model import each_hidden
+from cvgnn.nn import ControlVariate, each_hidden
 from cvgnn.training import Diverged, Trainer
 from cvgnn.training.outputs import snapshot
 
@@ -136,7 +135,7 @@ def measure_bias(shared: tuple[Graph, TrainConfig, BiasPlan], seed: int) -> list
         trainer.loader.sampler.propagation,
         graph.y,
         graph.train_ids,
-        num_layers=config.layers,
+        num_layers=config.hops + 1,
     )
     before = full(trainer.model).vector
     samples = []

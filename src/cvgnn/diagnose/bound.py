@@ -28,8 +28,8 @@ from cvgnn.diagnose.staleness import readable_rows
 from cvgnn.diagnose.subject import fresh_trainer, stops
 from cvgnn.diagnose.theory import with_optimizer
 from cvgnn.errors import require
-from cvgnn.nn import ControlVariate
 from cvgnn.graph import Graph
+from cvgnn.nn import ControlVariate
 from cvgnn.optim import AdamType, ExponentialAverage, Mean, Momentum, Ones, RunningMaximum
 from cvgnn.training import Diverged, Trainer
 
@@ -144,7 +144,7 @@ def _measured(shared: tuple[Graph, TrainConfig], run: BoundRun) -> dict[str, Any
         trainer.loader.sampler.propagation,
         graph.y,
         graph.train_ids,
-        num_layers=config.layers,
+        num_layers=config.hops + 1,
         weight_decay=config.weight_decay,
     )
     looked_at = {round(1 + i * (run.T - 1) / (run.points - 1)) for i in range(run.points)}

@@ -18,10 +18,9 @@ from cvgnn.diagnose.subject import fresh_trainer, recorded, stops, trainer_of_ru
 from cvgnn.diagnose.variants import Variant, require_histories, variants
 from cvgnn.diagnose.ztest import LEVEL, Projections, Tests, aggregation_test, corrected
 from cvgnn.errors import CvgnnError, require, require_integer
-from cvgnn.nn import ControlVariate
 from cvgnn.experiments.machine import sensible_threads, thread_count
 from cvgnn.graph import Graph, Propagation
-from cvgnn.model import exact_hidden
+from cvgnn.nn import ControlVariate, exact_hidden
 from cvgnn.sampling.neighbor import fan_outs as by_layer
 from cvgnn.training import Diverged, Trainer
 

@@ -12,11 +12,12 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from cvgnn.nn import Estimator, SampledSum
 from cvgnn.graph import Propagation
-from cvgnn.model import GCN, check_labels, loss_and_gradient
+from cvgnn.nn import Estimator, Network, SampledSum
 from cvgnn.sampling import Batch, BatchLoader, FeatureSource, NeighborSampler
+from cvgnn.training.trainer import check_labels
 
 NODES_PER_PIECE = 1 << 14
 """Of the exact gradient: so many nodes with all their neighbors are in memory at a time."""
@@ -29,23 +30,23 @@ class Gradient(NamedTuple):
     vector: Tensor
 
 
-def layer_slices(model: GCN) -> list[slice]:
+def layer_slices(model: Network) -> list[slice]:
     """Where in a flat gradient the parameters of each layer stand, layer 0 first."""
     slices, start = [], 0
-    for layer in model.in_order:
-        size = sum(p.numel() for p in layer.parameters())
+    for k in range(model.num_layers):
+        size = sum(p.numel() for p in model.layer(k).parameters())
         slices.append(slice(start, start + size))
         start += size
     return slices
 
 
-def flat_weights(model: GCN) -> Tensor:
+def flat_weights(model: Network) -> Tensor:
     """`W` as one vector `[d]`, a copy."""
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
 def batch_gradient(
-    model: GCN,
+    model: Network,
     batch: Batch,
     estimator: Estimator,
     labels: Tensor,
@@ -63,15 +64,17 @@ def batch_gradient(
         weight_decay: L2 coefficient, added to the gradient.
         label_smoothing: share of each label that the loss spreads over all classes.
     """
-    with _undisturbed(model):
-        loss = loss_and_gradient(model, batch, estimator, labels, smoothing=label_smoothing).value
-        estimator.discard()
-        vector = torch.cat([_gradient_of(p).reshape(-1) for p in model.parameters()])
-        if weight_decay:
-            W = flat_weights(model)
-            loss += 0.5 * weight_decay * float(W @ W)
-            vector += weight_decay * W
-    return Gradient(loss, vector)
+    with _without_dropout(model):
+        logits = batch.select(model(batch, estimator))
+    estimator.discard()
+    loss = cross_entropy(logits, labels[batch.ids], label_smoothing=label_smoothing)
+    vector = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(model.parameters()))])
+    value = float(loss.detach())
+    if weight_decay:
+        W = flat_weights(model)
+        value += 0.5 * weight_decay * float(W @ W)
+        vector += weight_decay * W
+    return Gradient(value, vector)
 
 
 @final
@@ -107,7 +110,7 @@ class FullGradient:
         self._options = {"weight_decay": weight_decay, "label_smoothing": label_smoothing}
         self._num_nodes = ids.numel()
 
-    def __call__(self, model: GCN) -> Gradient:
+    def __call__(self, model: Network) -> Gradient:
         """`F(W)` and `grad F(W)`."""
         loss, vector = 0.0, torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
         for piece in self._pieces:
@@ -119,18 +122,11 @@ class FullGradient:
 
 
 @contextlib.contextmanager
-def _undisturbed(model: GCN) -> Iterator[None]:
-    """Without dropout; the mode and the `.grad`s are as before afterwards."""
-    mode, grads = model.training, [p.grad for p in model.parameters()]
+def _without_dropout(model: Network) -> Iterator[None]:
+    """Without dropout; the mode is as before afterwards."""
+    mode = model.training
     model.eval()
     try:
         yield
     finally:
         model.train(mode)
-        for p, grad in zip(model.parameters(), grads, strict=True):
-            p.grad = grad
-
-
-def _gradient_of(p: Tensor) -> Tensor:
-    assert p.grad is not None
-    return p.grad

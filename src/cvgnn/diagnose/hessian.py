@@ -7,57 +7,17 @@ is the curvature of the piece that a point lies in, a local estimate from below.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, layer_norm
+from torch.nn.functional import cross_entropy
 
-from cvgnn.graph import Propagation, Rows
-from cvgnn.model import GCN
-from cvgnn.model.hidden import EPS
-from cvgnn.ops.row_sum import weighted_sum
-from cvgnn.sampling import BatchLoader, FeatureSource, LayerInput, NeighborSampler, SparseInput
-
-
-class _Sum(torch.autograd.Function):
-    """`S T` for a constant sparse `S`, differentiable any number of times."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, rows: Rows, transposed: Rows) -> Tensor:
-        ctx.pair = (transposed, rows)
-        return weighted_sum(rows, table.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _Sum.apply(grads[0], *ctx.pair), None, None  # type: ignore[no-untyped-call]
-
-
-class _Features(torch.autograd.Function):
-    """`(P X) W` for sparse features, differentiable any number of times."""
-
-    @staticmethod
-    def forward(ctx: Any, W: Tensor, rows: SparseInput) -> Tensor:
-        ctx.rows = rows
-        return rows.product(W.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _FeaturesTransposed.apply(grads[0], ctx.rows), None  # type: ignore[no-untyped-call]
-
-
-class _FeaturesTransposed(torch.autograd.Function):
-    """`(P X)^T dZ` for sparse features."""
-
-    @staticmethod
-    def forward(ctx: Any, dZ: Tensor, rows: SparseInput) -> Tensor:
-        ctx.rows = rows
-        return rows.transposed_product(dZ)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _Features.apply(grads[0], ctx.rows), None  # type: ignore[no-untyped-call]
+from cvgnn.graph import Propagation
+from cvgnn.nn import Network, SampledSum
+from cvgnn.ops.backend import plain
+from cvgnn.sampling import BatchLoader, FeatureSource, NeighborSampler
 
 
 class Curvature(NamedTuple):
@@ -98,42 +58,30 @@ class Hessian:
     ) -> None:
         sampler = NeighborSampler(propagation, num_neighbors=-1, num_layers=num_layers, control=False)
         self._batch = BatchLoader(ids, sampler, batch_size=ids.numel()).batch(ids, step=0)
-        self._input: LayerInput = features.rows(self._batch.inputs)
+        self._estimator = SampledSum(features)
         self._labels = labels[ids]
         self._weight_decay = weight_decay
 
-    def loss(self, model: GCN) -> Tensor:
+    def loss(self, model: Network) -> Tensor:
         """`F(W)`, differentiable twice by the parameters."""
-        A: Tensor | None = None
-        for k, layer in enumerate(model.in_order):
-            if A is None:
-                x = self._input
-                Z = x @ layer.weight if isinstance(x, Tensor) else _Features.apply(layer.weight, x)  # type: ignore[no-untyped-call]
-            else:
-                Z = A @ layer.weight
-            Z = Z if layer.bias is None else Z + layer.bias
-            if k == model.num_layers - 1:
-                break
-            if layer.norm is not None:
-                Z = layer_norm(Z, (Z.shape[1],), layer.norm.weight, layer.norm.bias, EPS)
-            block = self._batch.block(k + 1)
-            A = _Sum.apply(torch.relu(Z), block.sampled, block.transposed)  # type: ignore[no-untyped-call]
-        F: Tensor = cross_entropy(Z, self._labels)
+        with plain():  # public torch operations can be differentiated any number of times; the fused ones once
+            logits = model(self._batch, self._estimator)
+        F: Tensor = cross_entropy(logits, self._labels)
         if self._weight_decay:
             F = F + 0.5 * self._weight_decay * torch.stack([p.square().sum() for p in model.parameters()]).sum()
         return F
 
-    def gradient(self, model: GCN) -> Tensor:
+    def gradient(self, model: Network) -> Tensor:
         """`grad F(W)` as one vector `[d]`, differentiable."""
         parameters = list(model.parameters())
         gradients = torch.autograd.grad(self.loss(model), parameters, create_graph=True)
         return torch.cat([g.reshape(-1) for g in gradients])
 
-    def times(self, model: GCN, vector: Tensor) -> Tensor:
+    def times(self, model: Network, vector: Tensor) -> Tensor:
         """`H v`, `[d]`."""
         return _times(self.gradient(model), model, vector)
 
-    def largest(self, model: GCN, *, rounds: int = 30, tolerance: float = 1e-3, seed: int = 0) -> Curvature:
+    def largest(self, model: Network, *, rounds: int = 30, tolerance: float = 1e-3, seed: int = 0) -> Curvature:
         """The largest absolute eigenvalue by power iteration; from below, the more rounds the closer.
 
         Args:
@@ -158,7 +106,7 @@ class Hessian:
         return Curvature(value, change, done)
 
 
-def _times(gradient: Tensor, model: GCN, vector: Tensor) -> Tensor:
+def _times(gradient: Tensor, model: Network, vector: Tensor) -> Tensor:
     parameters = list(model.parameters())
     products = torch.autograd.grad(gradient @ vector, parameters, retain_graph=True, materialize_grads=True)
     return torch.cat([p.reshape(-1) for p in products])

@@ -18,10 +18,9 @@ from cvgnn.diagnose.record import Diagnosis, Figure, Line, Table
 from cvgnn.diagnose.subject import fresh_trainer, recorded, stops, trainer_of_run, where_it_diverged
 from cvgnn.diagnose.words import digits, percent
 from cvgnn.errors import CvgnnError, require
-from cvgnn.nn import ControlVariate
 from cvgnn.experiments.machine import sensible_threads, thread_count
 from cvgnn.graph import Graph
-from cvgnn.model import each_hidden
+from cvgnn.nn import ControlVariate, each_hidden
 from cvgnn.training import Diverged, Trainer
 
 QUANTILES = (0.1, 0.5, 0.9, 1.0)

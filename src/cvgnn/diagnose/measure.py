@@ -17,10 +17,7 @@ from cvgnn.diagnose.statistics import Array, Batches, Draws, GivenBatches, Momen
 from cvgnn.diagnose.subject import FIRST_EPOCH, FIRST_STEP
 from cvgnn.diagnose.variants import Variant
 from cvgnn.errors import require_integer, unknown_name
-from cvgnn.nn import Estimator
-from cvgnn.model import GCN, exact_hidden
-from cvgnn.model.hidden import activate_and_aggregate
-from cvgnn.ops.matmul import linear
+from cvgnn.nn import Estimator, Network, exact_trace
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training import Trainer
 
@@ -143,25 +140,17 @@ def measure(
 
 
 @torch.no_grad()
-def batch_outputs(model: GCN, batch: Batch, estimator: Estimator) -> dict[str, Tensor]:
+def batch_outputs(model: Network, batch: Batch, estimator: Estimator) -> dict[str, Tensor]:
     """`A^(k)`, the estimate of `P H^(k)`, and `Z^(k+1)` for `k = 1..K-1`, without dropout.
 
     The rows are those of `r^(k+1)`; the batch's own nodes come first in all of them.
     """
-    found: dict[str, Tensor] = {}
-    A = estimator.input(batch)
-    for k in range(1, model.num_layers):
-        before, after = model.layer(k - 1), model.layer(k)
-        _, A = activate_and_aggregate(
-            linear(A, before.weight),
-            before.sigma,
-            drop=None,
-            block=batch.block(k),
-            correction=estimator.correction(k, batch),
-        )
-        found[f"A^({k})"] = A
-        found[f"Z^({k + 1})"] = linear(A, after.weight, after.bias)
-    return found
+    mode = model.training
+    model.eval()
+    found = {name.replace("S", "A"): tensor for name, tensor in model.trace(batch, estimator, linear=True)}
+    model.train(mode)
+    estimator.discard()
+    return {name: found[name] for name in _names(model)}
 
 
 @torch.no_grad()
@@ -169,11 +158,13 @@ def exact_outputs(trainer: Trainer) -> dict[str, Tensor]:
     """`P H^(k)` and `Z^(k+1)` for `k = 1..K-1` and all nodes."""
     model, P = trainer.model, trainer.loader.sampler.propagation
     found: dict[str, Tensor] = {}
-    for k, H in enumerate(exact_hidden(model, trainer.estimator.features, P), start=1):
-        after, A = model.layer(k), P.product(H)
-        found[f"A^({k})"] = A
-        found[f"Z^({k + 1})"] = linear(A, after.weight, after.bias)
-    return found
+    for name, tensor in exact_trace(model, trainer.estimator.features, P, linear=True):
+        found[name.replace("H", "A")] = P.product(tensor) if name.startswith("H") else tensor
+    return {name: found[name] for name in _names(model)}
+
+
+def _names(model: Network) -> list[str]:
+    return [name for k in range(1, model.num_layers) for name in (f"A^({k})", f"Z^({k + 1})")]
 
 
 def always_the_same(loader: BatchLoader) -> bool:

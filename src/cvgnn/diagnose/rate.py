@@ -104,6 +104,6 @@ def exact_gradient(trainer: Trainer, graph: Graph, config: TrainConfig) -> FullG
         trainer.loader.sampler.propagation,
         graph.y,
         graph.train_ids,
-        num_layers=config.layers,
+        num_layers=config.hops + 1,
         weight_decay=config.weight_decay,
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cvgnn.nn import ControlVariate
-from cvgnn.model import each_hidden
+from cvgnn.nn import ControlVariate, each_hidden
 from cvgnn.training import Trainer
 
 

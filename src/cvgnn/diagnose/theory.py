@@ -61,9 +61,9 @@ def prepared(graph: Graph, config: TrainConfig) -> Graph:
     graph = in_float64(graph)
     if config.feature_norm != "none":
         return graph  # what a graph can hold is `P X` of its plain features
-    features = propagate_features(graph, Propagation(graph, normalization=config.normalization))
+    features = propagate_features(graph, Propagation(graph, normalization=config.aggregation))
     assert isinstance(features, DenseSource | SparseSource)
-    return dataclasses.replace(graph, PX=features.PX, PX_normalization=config.normalization, validated=True)
+    return dataclasses.replace(graph, PX=features.PX, PX_normalization=config.aggregation, validated=True)
 
 
 def with_optimizer(config: TrainConfig, name: str, lr: float) -> TrainConfig:

@@ -9,8 +9,8 @@ from typing import final
 
 from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError, require, unknown_name
-from cvgnn.nn import ESTIMATORS, ControlVariate, Estimator, SampledSum
 from cvgnn.limits import check_fan_out
+from cvgnn.nn import ESTIMATORS, ControlVariate, Estimator, SampledSum
 from cvgnn.sampling import SCHEMES, BatchLoader, NeighborSampler
 from cvgnn.training import Trainer
 
@@ -77,7 +77,7 @@ def variants(
     for name in schemes:
         if name not in SCHEMES:
             raise unknown_name("scheme", name, SCHEMES)
-    hops = config.layers - 1
+    hops = config.hops
     for fan_out in fan_outs:
         require(
             len(fan_out) in (1, hops),

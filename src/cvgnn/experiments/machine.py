@@ -35,7 +35,7 @@ def sensible_threads(graph: Graph, config: TrainConfig) -> int:
 def batch_rows(graph: Graph, config: TrainConfig) -> float:
     """About how many rows of `P X` a step reads: the receptive field of a batch if no two nodes meet."""
     receptive_field = float(min(config.batch_size, graph.train_ids.numel()))
-    for fan_out in config.num_neighbors * (1 if len(config.num_neighbors) > 1 else config.layers - 1):
+    for fan_out in config.num_neighbors * (1 if len(config.num_neighbors) > 1 else config.hops):
         mean_degree = graph.num_edges / graph.num_nodes
         receptive_field *= 1 + (mean_degree if fan_out == -1 or config.estimator == "exact" else fan_out)
     return min(receptive_field, graph.num_nodes)

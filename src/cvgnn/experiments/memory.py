@@ -9,8 +9,8 @@ from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.experiments.machine import batch_rows
 from cvgnn.graph import Graph, SparseFeatures
-from cvgnn.ops.row_input import ELEMENTS_PER_CHUNK
 from cvgnn.ops.bf16_matmul import is_native
+from cvgnn.ops.row_input import ELEMENTS_PER_CHUNK
 
 _GIB = 2**30
 _SCRATCH = 1 << 25

@@ -13,12 +13,21 @@ from torch import Tensor
 from cvgnn._version import __version__
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.errors import CvgnnError, require
-from cvgnn.nn import ControlVariate, Estimator, SampledSum
 from cvgnn.experiments import memory as memory_needs
 from cvgnn.experiments.checkpointing import Checkpointer
 from cvgnn.experiments.machine import peak_rss_bytes, sensible_threads, thread_count
 from cvgnn.graph import Graph, Propagation
-from cvgnn.model import GCN, each_hidden, exact_embedding, exact_logits
+from cvgnn.nn import (
+    MODELS,
+    ControlVariate,
+    Estimator,
+    Network,
+    SampledSum,
+    each_hidden,
+    exact_embedding,
+    exact_logits,
+    refresh_statistics,
+)
 from cvgnn.optim import check_options, make_optimizer
 from cvgnn.sampling import BatchLoader, FeatureSource, NeighborSampler, propagate_features
 from cvgnn.training import Diverged, EpochRecord, Evaluator, Guard, Trainer, make_schedule
@@ -41,7 +50,7 @@ class Run:
 
     graph: Graph
     config: TrainConfig
-    model: GCN
+    model: Network
     features: FeatureSource
     propagation: Propagation
     records: list[EpochRecord]
@@ -83,7 +92,7 @@ def fit(
     check_memory: bool = True,
     **options: Any,
 ) -> Run:
-    """Train a GCN on a graph in one call.
+    """Train a network on a graph in one call.
 
     Args:
         graph: what to train on.
@@ -106,7 +115,7 @@ def train(
     keeper: Checkpointer | None = None,
     threads: int | None = None,
 ) -> Run:
-    """Train a GCN as `config` says. See `fit`.
+    """Train a network as `config` says. See `fit`.
 
     Args:
         graph, config, on_epoch, optimizer_factory: see `fit`.
@@ -146,7 +155,7 @@ def train(
         config=config,
         model=trainer.model,
         features=trainer.estimator.features,
-        propagation=trainer.loader.sampler.propagation,
+        propagation=trainer.loader.sampler.propagation.to(trainer.device),
         records=records,
         result=result,
     )
@@ -157,6 +166,7 @@ def check(graph: Graph, config: TrainConfig, *, memory: bool) -> None:
     if not isinstance(graph, Graph):
         raise CvgnnError(f"graph must be a cvgnn.Graph, not {graph!r}; see cvgnn.load and cvgnn.from_edges")
     check_options(config.optimizer, **_optimizer_options(config))
+    torch_device(config.device)
     if config.output == "best" and graph.val_ids.numel() == 0:
         raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
     if config.patience and graph.val_ids.numel() == 0:
@@ -179,49 +189,72 @@ def build_trainer(
         optimizer_factory: see `fit`.
         initialize: whether to compute the histories at `W_1`; not for a trainer that is to be restored.
     """
-    propagation = Propagation(graph, normalization=config.normalization)
-    features = build_features(graph, propagation, config)
-    model = build_model(graph, config, dtype=propagation.dtype)
+    device = torch_device(config.device)
+    propagation = Propagation(graph, normalization=config.aggregation)
+    model = build_model(graph, config, dtype=propagation.dtype).to(device)
+    features = build_features(graph, propagation, config, model)
+    on_device = propagation.to(device)
     sampler = NeighborSampler(
         propagation,
         num_neighbors=-1 if config.estimator == "exact" else config.fan_out,
-        num_layers=config.layers,
+        num_layers=model.num_layers,
         scheme=config.scheme,
         control=config.estimator == "cv",
         seed=config.seed,
     )
     return Trainer(
         model=model,
-        estimator=build_estimator(model, features, propagation, config, initialize=initialize),
+        estimator=build_estimator(model, features, on_device, config, initialize=initialize),
         loader=BatchLoader(
             graph.train_ids, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed
         ),
         optimizer=optimizer_factory(model.parameters()) if optimizer_factory else build_optimizer(model, config),
         labels=graph.y,
-        evaluator=Evaluator(graph, features, propagation),
+        evaluator=Evaluator(graph, features, on_device),
         seed=config.seed,
         keep_tau=config.output == "tau",
         guard=Guard(clip_norm=config.clip_norm, skip_bad=config.bad_step == "skip"),
         schedule=make_schedule(config.schedule, epochs=config.epochs),
         label_smoothing=config.label_smoothing,
+        statistics_every=config.norm_every,
+        device=device,
     )
 
 
-def build_features(graph: Graph, propagation: Propagation, config: TrainConfig) -> FeatureSource:
-    """Rows of `P X`."""
+def torch_device(name: str) -> torch.device:
+    """The device of that name, if it is here."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).add_(1)  # a device may have a name and no driver, or no kernels
+    except Exception as error:  # torch has a dozen ways to say so
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise CvgnnError(f"device {name!r} cannot be used here ({reason}); device='cpu' always can") from None
+    return device
+
+
+def build_features(graph: Graph, propagation: Propagation, config: TrainConfig, model: Network) -> FeatureSource:
+    """Rows of `P X`, and of `X` if the model reads them, on the config's device."""
     storage = torch.bfloat16 if config.feature_dtype == "bfloat16" else None
-    return propagate_features(graph, propagation, feature_norm=config.feature_norm, storage=storage)
+    aggregated, own = model.reads
+    features = propagate_features(
+        graph, propagation, feature_norm=config.feature_norm, storage=storage, aggregated=aggregated, own=own
+    )
+    return features if config.device == "cpu" else features.to(torch_device(config.device))
 
 
-def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype, num_classes: int | None = None) -> GCN:
+def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype, num_classes: int | None = None) -> Network:
     """The network at `W_1`, for the graph's classes if not told otherwise."""
-    return GCN(
+    return MODELS[config.model](
         in_channels=graph.num_features,
         hidden_channels=config.hidden,
         out_channels=num_classes or graph.num_classes,
         num_layers=config.layers,
         norm=config.norm,
         bias=config.bias,
+        residual=config.residual,
+        activation=config.activation,
+        jk=config.jk,
+        input_layer=config.input_layer,
         dropout=config.dropout,
         input_dropout=config.input_dropout,
         init=config.init,
@@ -231,19 +264,22 @@ def build_model(graph: Graph, config: TrainConfig, *, dtype: torch.dtype, num_cl
 
 
 def build_estimator(
-    model: GCN, features: FeatureSource, propagation: Propagation, config: TrainConfig, *, initialize: bool = True
+    model: Network, features: FeatureSource, propagation: Propagation, config: TrainConfig, *, initialize: bool = True
 ) -> Estimator:
     """The estimator, its histories initialised at `W_1` if asked to."""
+    if initialize and model.has_statistics:
+        refresh_statistics(model, features, propagation)
     if config.estimator != "cv":
         return SampledSum(features)
     storage = torch.bfloat16 if config.history_dtype == "bfloat16" else propagation.dtype
     estimator = ControlVariate(features, model.hidden_widths, dtype=propagation.dtype, storage=storage)
+    estimator.to(propagation.left.device)
     if initialize:
         estimator.initialize(each_hidden(model, features, propagation))
     return estimator
 
 
-def build_optimizer(model: GCN, config: TrainConfig) -> torch.optim.Optimizer:
+def build_optimizer(model: Network, config: TrainConfig) -> torch.optim.Optimizer:
     """The optimizer over the model's parameters."""
     return make_optimizer(config.optimizer, model.parameters(), **_optimizer_options(config))
 

@@ -40,7 +40,7 @@ class SavedRun:
     def restore(self, graph: Graph | None = None) -> Run:
         """The run with its weights, on the graph it was trained on (or on another one with the same features)."""
         graph = load_source(self.source, trusted=self.trusted) if graph is None else graph
-        propagation = Propagation(graph, normalization=self.config.normalization)
+        propagation = Propagation(graph, normalization=self.config.aggregation)
         classes = self.result.get("num_classes", graph.num_classes)
         require(
             type(classes) is int and classes >= 1,
@@ -67,7 +67,7 @@ class SavedRun:
             graph=graph,
             config=self.config,
             model=model,
-            features=build_features(graph, propagation, self.config),
+            features=build_features(graph, propagation, self.config, model),
             propagation=propagation,
             records=[],
             result=self.result,

@@ -6,7 +6,9 @@ from cvgnn.graph.convert import from_scipy as from_scipy
 from cvgnn.graph.convert_networkx import from_networkx as from_networkx
 from cvgnn.graph.edges import from_edges as from_edges
 from cvgnn.graph.graph import Graph as Graph
+from cvgnn.graph.propagation import AGGREGATIONS as AGGREGATIONS
 from cvgnn.graph.propagation import NORMALIZATIONS as NORMALIZATIONS
+from cvgnn.graph.propagation import Aggregation as Aggregation
 from cvgnn.graph.propagation import Normalization as Normalization
 from cvgnn.graph.propagation import Propagation as Propagation
 from cvgnn.graph.sparse_features import SparseFeatures as SparseFeatures

@@ -1,12 +1,14 @@
 """The propagation matrix `P`, and its only home.
 
 Legend: `A` adjacency without self loops; `D~ = diag((A + I) 1)`; `P = D~^-1/2 (A + I) D~^-1/2` (symmetric, the
-paper's) or `P = D~^-1 (A + I)` (random-walk). Both are separable, `P[v, u] = left[v] (A + I)[v, u] right[u]`, so no
-weight is stored for an edge of an unweighted graph.
+paper's) or `P = D~^-1 (A + I)` (random-walk); for layers that treat the node itself apart, without self loop:
+`P = D^-1 A` (mean; 0 for a node without neighbors) or `P = A` (sum). All are separable,
+`P[v, u] = left[v] (A + I)[v, u] right[u]`, so no weight is stored for an edge of an unweighted graph.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Literal, final, get_args
 
@@ -21,6 +23,8 @@ from cvgnn.ops.row_sum import Rows, weighted_sum
 
 Normalization = Literal["symmetric", "random-walk"]
 NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
+Aggregation = Literal["symmetric", "random-walk", "mean", "sum"]
+AGGREGATIONS: tuple[str, ...] = get_args(Aggregation)
 
 _ENTRIES_PER_CHUNK = 1 << 24
 _ELEMENTS_PER_PIECE = 1 << 25
@@ -32,7 +36,7 @@ class Propagation:
 
     Args:
         graph: gives `A`.
-        normalization: `"symmetric"` or `"random-walk"`.
+        normalization: `"symmetric"` or `"random-walk"`, with self loops; `"mean"` or `"sum"`, without.
         dtype: of the weights and products; the features' dtype if not given.
 
     >>> from cvgnn.graph.edges import from_edges
@@ -42,22 +46,34 @@ class Propagation:
     """
 
     def __init__(
-        self, graph: Graph, *, normalization: Normalization = "symmetric", dtype: torch.dtype | None = None
+        self, graph: Graph, *, normalization: Aggregation = "symmetric", dtype: torch.dtype | None = None
     ) -> None:
-        if normalization not in NORMALIZATIONS:
-            raise unknown_name("normalization", normalization, NORMALIZATIONS)
+        if normalization not in AGGREGATIONS:
+            raise unknown_name("normalization", normalization, AGGREGATIONS)
         self.normalization = normalization
+        self.self_loop = normalization in NORMALIZATIONS
         self.dtype = dtype or graph.x.dtype
         self.indptr = graph.indptr
         self.indices = graph.indices
         self.edge_weight = None if graph.edge_weight is None else graph.edge_weight.to(self.dtype)
-        degree = _row_sums(graph) + 1.0  # D~, in float64
+        degree = _row_sums(graph) + float(self.self_loop)  # D~ or D, in float64
         if normalization == "symmetric":
             self.left = degree.rsqrt().to(self.dtype)
             self.right = self.left
         else:
-            self.left = degree.reciprocal().to(self.dtype)
+            left = torch.ones_like(degree) if normalization == "sum" else degree.reciprocal()
+            self.left = torch.where(degree > 0, left, 0.0).to(self.dtype)
             self.right = torch.ones_like(self.left)
+
+    def to(self, device: torch.device) -> Propagation:
+        """The same matrix on a device, for exact inference there; itself where it is there already."""
+        if self.left.device == device:
+            return self
+        moved = copy.copy(self)
+        for name in ("indptr", "indices", "edge_weight", "left", "right"):
+            tensor = getattr(self, name)
+            setattr(moved, name, None if tensor is None else tensor.to(device))
+        return moved
 
     @property
     def num_nodes(self) -> int:
@@ -75,7 +91,7 @@ class Propagation:
         Returns:
             `[N, d]`.
         """
-        out = torch.empty(H.shape, dtype=dtype or self.dtype)
+        out = torch.empty(H.shape, dtype=dtype or self.dtype, device=H.device)
         self.product_into(out, H, row_scale=row_scale)
         return out
 
@@ -89,7 +105,9 @@ class Propagation:
             scaled = H[:, columns] * right
             for first, last in self._chunks():
                 piece = weighted_sum(self._adjacency_rows(first, last), scaled)
-                out[first:last, columns] = piece.add_(scaled[first:last]).mul_(self.left[first:last, None])
+                if self.self_loop:
+                    piece.add_(scaled[first:last])
+                out[first:last, columns] = piece.mul_(self.left[first:last, None])
 
     def product_sparse(self, X: SparseFeatures, *, row_scale: Tensor | None = None) -> SparseFeatures:
         """`P diag(row_scale) X` for sparse features, sparse again."""
@@ -100,7 +118,7 @@ class Propagation:
         A = sparse.csr_array((weight, self.indices.numpy(), self.indptr.numpy()), shape=(n, n), dtype=np.float64)
         left, right = (sparse.diags_array(s.numpy().astype(np.float64)) for s in (self.left, self._right(row_scale)))
         features = sparse.csr_array((X.values.numpy(), X.indices.numpy(), X.indptr.numpy()), shape=X.shape)
-        PX = (left @ (A + sparse.eye_array(n)) @ right @ features.astype(np.float64)).tocsr()
+        PX = (left @ (A + sparse.eye_array(n) if self.self_loop else A) @ right @ features.astype(np.float64)).tocsr()
         PX.sort_indices()
         return SparseFeatures(
             torch.from_numpy(PX.indptr.astype(np.int64)),
@@ -111,7 +129,7 @@ class Propagation:
 
     def dense(self) -> Tensor:
         """`P` written out `[N, N]`, for tests and tiny graphs."""
-        return self.product(torch.eye(self.num_nodes, dtype=self.dtype))
+        return self.product(torch.eye(self.num_nodes, dtype=self.dtype, device=self.left.device))
 
     def _right(self, row_scale: Tensor | None) -> Tensor:
         return self.right if row_scale is None else self.right * row_scale.to(self.dtype)

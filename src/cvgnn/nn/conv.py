@@ -150,6 +150,7 @@ class GINConv(Conv):
 
     normalization = "sum"
     uses_own = True
+    out_bias: Tensor | None
 
     def __init__(self, in_channels: int, out_channels: int, *, bias: bool = True, **options: object) -> None:
         super().__init__(in_channels, out_channels, bias=bias, **options)  # type: ignore[arg-type]

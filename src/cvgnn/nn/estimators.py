@@ -19,7 +19,7 @@ from cvgnn.nn.history import History
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.fused_layer import Affine, Correction, HiddenLayer, Sigma, hidden_layer
 from cvgnn.ops.row_input import DenseRows, RowInput
-from cvgnn.ops.row_sum import Rows, differentiable_sum
+from cvgnn.ops.row_sum import differentiable_sum
 from cvgnn.sampling import Batch, FeatureSource
 
 EstimatorName = Literal["cv", "ns", "exact"]
@@ -45,7 +45,9 @@ class Estimator(nn.Module, ABC):
         """`X[r^(1)]`."""
         source = self.features.own
         if source is None:
-            raise CvgnnError("this network reads X itself, too: make the features with propagate_features(..., own=True)")
+            raise CvgnnError(
+                "this network reads X itself, too: make the features with propagate_features(..., own=True)"
+            )
         return self.rows_of(source, batch)
 
     def rows_of(self, source: FeatureSource, batch: Batch | None) -> RowInput:
@@ -146,8 +148,7 @@ class Estimator(nn.Module, ABC):
             theirs = state_dict[name]
             require(
                 theirs.shape == tensor.shape and theirs.dtype == tensor.dtype,
-                f"{name!r} is {tensor.dtype} {list(tensor.shape)}; the state holds {theirs.dtype} "
-                f"{list(theirs.shape)}",
+                f"{name!r} is {tensor.dtype} {list(tensor.shape)}; the state holds {theirs.dtype} {list(theirs.shape)}",
             )
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
@@ -192,14 +193,14 @@ class ControlVariate(Estimator):
     ) -> None:
         super().__init__(features)
         require(isinstance(widths, list | tuple), f"widths must list the width of each hidden layer, not {widths!r}")
-        self.histories = nn.ModuleList(
+        self.histories: Sequence[History] = nn.ModuleList(  # type: ignore[assignment]
             History(features.num_nodes, width, dtype=dtype or features.dtype, storage=storage) for width in widths
         )
         self._staged: dict[int, tuple[Tensor, Tensor]] = {}
 
     def history(self, k: int) -> History:
         """`Hbar^(k)`, `1 <= k < K`."""
-        return self.histories[k - 1]  # type: ignore[return-value]
+        return self.histories[k - 1]
 
     def initialize(self, hidden: Iterable[Tensor]) -> None:
         """`Hbar^(k) = H^(k)` of an exact pass at `W_1` (Algorithm 1, line 2, with sigma).
@@ -207,8 +208,7 @@ class ControlVariate(Estimator):
         Args:
             hidden: `H^(1)..H^(K-1)` for all nodes, as `cvgnn.exact_hidden` returns them, or one by one.
         """
-        for k, H in zip(range(1, len(self.histories) + 1), hidden, strict=True):
-            history = self.history(k)
+        for history, H in zip(self.histories, hidden, strict=True):
             history.fill(H, step=0)
             first = torch.zeros(1, dtype=torch.int64, device=H.device)
             history.push(first, history.pull(first), step=0)  # changes nothing, but compiles before a step is timed

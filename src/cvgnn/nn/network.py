@@ -6,7 +6,7 @@ Legend: `Z^(k+1) = conv(aggregate of H^(k), own H^(k))`, `H^(k+1) = sigma(Z^(k+1
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
 import torch
@@ -97,9 +97,7 @@ class Network(nn.Module):
         layers: list[Conv] = [Linear(in_channels, width, bias=bias, dtype=dtype)] if input_layer else []
         for i in range(num_layers):
             d = hidden_channels if headed or i < num_layers - 1 else out_channels
-            layers.append(
-                conv(width, d, bias=bias, position=i + 1, activation=activation, dtype=dtype, **conv_options)  # type: ignore[arg-type]
-            )
+            layers.append(conv(width, d, bias=bias, position=i + 1, activation=activation, dtype=dtype, **conv_options))
             if residual:
                 layers[-1].residual_weight = nn.Parameter(torch.empty(width, d, dtype=dtype))
             width = d
@@ -280,7 +278,7 @@ class GCNII(Network):
         super().__init__(GCNIIConv, **options)  # type: ignore[arg-type]
 
 
-MODELS: dict[str, type[Network]] = {"gcn": GCN, "sage": SAGE, "gin": GIN, "gcnii": GCNII}
+MODELS: dict[str, Callable[..., Network]] = {"gcn": GCN, "sage": SAGE, "gin": GIN, "gcnii": GCNII}
 
 
 def _out_channels(layer: Conv) -> int:

@@ -107,13 +107,16 @@ def transpose(indptr, indices, weight, num_columns):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def sample_block(targets, indptr, indices, edge_weight, left, right, D, scheme, key, step, layer, control, local):  # type: ignore[no-untyped-def]
+def sample_block(  # type: ignore[no-untyped-def]
+    targets, indptr, indices, edge_weight, left, right, self_loop, D, scheme, key, step, layer, control, local
+):
     """Draw `P^` for the rows `targets`, relabel its columns, transpose it and, on request, form `P - P^`.
 
     Args:
         targets: int64 `[n]`, distinct node ids, `r^(k+1)`.
         indptr, indices, edge_weight: CSR of `A`; `edge_weight` is empty for an unweighted graph.
         left, right: `P`'s separable scales `[N]`.
+        self_loop: whether `P` has the diagonal `left right`, which is never sampled; else it has none.
         D, scheme: fan-out (-1 = all) and scheme number.
         key: uint64, from the seed.
         step, layer: with the key, what the draws of `v` are a pure function of.
@@ -158,9 +161,10 @@ def sample_block(targets, indptr, indices, edge_weight, left, right, D, scheme, 
         start = indptr[v]
         deg = indptr[v + 1] - start
         loop = self_factor(scheme, deg, D)
-        s_indices[e] = i
-        s_weight[e] = loop * left[v] * right[v]
-        e += 1
+        if self_loop:
+            s_indices[e] = i
+            s_weight[e] = loop * left[v] * right[v]
+            e += 1
         everything = takes_all(scheme, deg, D)
         c_base = c
         if everything:
@@ -184,7 +188,7 @@ def sample_block(targets, indptr, indices, edge_weight, left, right, D, scheme, 
                     for j in range(deg):
                         row_weight[j] *= edge_weight[start + j]
                 c += deg
-                if loop != 1.0:
+                if self_loop and loop != 1.0:
                     c_indices[c] = v
                     c_weight[c] = (1.0 - loop) * left[v] * right[v]
                     c += 1

@@ -27,7 +27,7 @@ def fan_outs(num_neighbors: int | Sequence[int], num_layers: int, scheme: str) -
     >>> fan_outs([10, 5], num_layers=3, scheme="without-replacement")
     (5, 10)
     """
-    hops = require_integer("layers", num_layers, at_least=1) - 1
+    hops = require_integer("num_layers", num_layers, at_least=1) - 1
     if not isinstance(num_neighbors, list | tuple):
         check_fan_out(num_neighbors, scheme)
         return (num_neighbors,) * hops  # type: ignore[return-value]
@@ -80,6 +80,7 @@ class NeighborSampler:
             np.empty(0, propagation.left.numpy().dtype) if weight is None else weight.numpy(),
             propagation.left.numpy(),
             propagation.right.numpy(),
+            propagation.self_loop,
         )
         self._make_scratch()
         # Without replacement a larger fan-out than the largest degree draws nothing more, but would size the buffers.

@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from cvgnn.graph import Graph, Propagation
-from cvgnn.model import GCN, exact_logits
+from cvgnn.nn import Network, exact_logits
 from cvgnn.sampling import FeatureSource
 
 
@@ -50,7 +50,7 @@ class Evaluator:
         self.features = features
         self.propagation = propagation
 
-    def __call__(self, model: GCN) -> Accuracies:
+    def __call__(self, model: Network) -> Accuracies:
         """Evaluate `model`; its training mode and everything else stay as they are."""
         logits = exact_logits(model, self.features, self.propagation)
         g = self.graph

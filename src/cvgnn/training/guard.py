@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from cvgnn.errors import CvgnnError, require_integer, require_number
-from cvgnn.nn import Estimator
-from cvgnn.model import GCN, Loss, hidden
-from cvgnn.ops.matmul import product
+from cvgnn.nn import Estimator, Network
+from cvgnn.ops.row_input import RowInput
 from cvgnn.sampling import Batch, SparseInput
 
 _SHOWN_IDS = 8
@@ -59,7 +58,7 @@ class Guard:
             require_number("clip_norm", self.clip_norm, "a number above 0", above=0.0)
         require_integer("most_skipped", self.most_skipped, at_least=1)
 
-    def accepts(self, loss: Loss, parameters: list[nn.Parameter], staged: Iterable[Tensor] = ()) -> bool:
+    def accepts(self, loss: float, parameters: list[nn.Parameter], staged: Iterable[Tensor] = ()) -> bool:
         """Whether a step may be taken; if so, the gradients are clipped.
 
         Args:
@@ -67,15 +66,11 @@ class Guard:
             parameters: their gradients must be.
             staged: what the histories will keep; dropout can hide an entry of it from loss and gradients.
         """
-        if not math.isfinite(loss.value):
+        if not math.isfinite(loss) or not all(map(is_finite, staged)):
             return False
-        norm, clip_norm = loss.norm, self.clip_norm
-        if norm is None:
-            if not all(map(is_finite, staged)):
-                return False
-            norm = gradient_norm([p.grad for p in parameters if p.grad is not None])
-            if not math.isfinite(norm):
-                return False
+        norm, clip_norm = gradient_norm([p.grad for p in parameters if p.grad is not None]), self.clip_norm
+        if not math.isfinite(norm):
+            return False
         if clip_norm is not None and norm > clip_norm:
             for p in parameters:
                 if p.grad is not None:
@@ -111,7 +106,7 @@ def weights_are_finite(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def first_bad(model: GCN, batch: Batch, estimator: Estimator, loss: float) -> str:
+def first_bad(model: Network, batch: Batch, estimator: Estimator, loss: float) -> str:
     """The first tensor in the order of computation that is not finite, in words, with how much of it.
 
     Looks again at everything that the step computes; call it before weights or histories change.
@@ -130,24 +125,29 @@ def first_bad(model: GCN, batch: Batch, estimator: Estimator, loss: float) -> st
     return "a loss or a gradient is infinite or NaN"
 
 
-def _in_order(model: GCN, batch: Batch, estimator: Estimator) -> Iterator[tuple[str, Tensor]]:
-    A = estimator.input(batch)
-    if isinstance(A, SparseInput):  # the sum of a row is not finite if one of its entries is not
-        W = model.layer(0).weight
-        yield "P X on the batch (the features), summed over each row,", A.product(torch.ones_like(W[:, :1]))
-    else:
-        yield "P X on the batch (the features)", A
-    for k, layer in enumerate(model.in_order, start=1):
-        for name, parameter in layer.named_parameters(prefix=f"layers.{k - 1}"):
-            yield f"the weight {name}, before this step,", parameter
-        last = k == model.num_layers
-        Z = product(A, layer.weight, layer.sigma.bias if last else None)
-        yield ("the logits, Z" if last else "A W of layer") + f"^({k}),", Z
-        if not last:
-            correction = estimator.correction(k, batch)
-            if correction is not None:
-                yield f"the history term of H^({k})", correction
-            out, H, _ = hidden.forward(Z, layer.sigma, model.dropout_at(batch.step, k), batch.block(k), correction)
-            yield f"H^({k})", H
-            yield f"the aggregate of H^({k})", out
-            A = out
+def _in_order(model: Network, batch: Batch, estimator: Estimator) -> Iterator[tuple[str, Tensor]]:
+    """What goes into a step, then what its forward pass computes, with their names."""
+    aggregated, own = model.reads
+    if aggregated:
+        yield _rows("P X", estimator.input(batch), model)
+    if own:
+        yield _rows("X", estimator.own_input(batch), model)
+    for name, parameter in model.named_parameters():
+        yield f"the weight {name}, before this step,", parameter
+    for k in range(1, model.num_layers):
+        correction = estimator.correction(k, batch)
+        if correction is not None:
+            yield f"the history term of H^({k})", correction
+    for name, tensor in model.trace(batch, estimator):
+        what = "the aggregate of H" if name.startswith("S") else "the logits, Z" if name.startswith("Z") else "H"
+        yield what + name[1:], tensor
+    estimator.discard()
+
+
+def _rows(name: str, rows: RowInput, model: Network) -> tuple[str, Tensor]:
+    if isinstance(rows, SparseInput):  # the sum of a row is not finite if one of its entries is not
+        ones = torch.ones_like(model.layer(0).weight[:, :1])
+        return f"{name} on the batch (the features), summed over each row,", rows.product(ones)
+    read = rows.read(0, rows.num_rows)
+    assert isinstance(read, Tensor)
+    return f"{name} on the batch (the features)", read

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from cvgnn.errors import CvgnnError, require, require_number
-from cvgnn.nn import Estimator
-from cvgnn.model import GCN, ByHand, Loss, check_labels
+from cvgnn.errors import CvgnnError, require, require_integer, require_number
+from cvgnn.nn import Estimator, Network, refresh_statistics
 from cvgnn.ops.threads import one_torch_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
@@ -70,12 +69,15 @@ class Trainer:
         guard: what is refused, clipped or skipped before a step.
         label_smoothing: share of each label that the loss spreads over all classes; for cross entropy.
         schedule: what the optimizer's learning rates are multiplied by in each epoch; 1 if not given.
+        statistics_every: a `BatchNorm` takes its statistics from an exact pass before every n-th step, the first
+            included.
+        device: where model, histories and features are; batches are drawn on the CPU and moved there.
     """
 
     def __init__(
         self,
         *,
-        model: GCN,
+        model: Network,
         estimator: Estimator,
         loader: BatchLoader,
         optimizer: torch.optim.Optimizer,
@@ -87,6 +89,8 @@ class Trainer:
         guard: Guard | None = None,
         schedule: Factor | None = None,
         label_smoothing: float = 0.0,
+        statistics_every: int = 100,
+        device: torch.device | None = None,
     ) -> None:
         require_number("label_smoothing", label_smoothing, "a number in [0, 1)", at_least=0.0, below=1.0)
         require(
@@ -94,11 +98,14 @@ class Trainer:
             "label_smoothing is cross entropy's; do it in your own loss",
         )
         check_labels(labels, loader.sampler.num_nodes)
+        require_integer("statistics_every", statistics_every, at_least=1)
+        self.device = device or torch.device("cpu")
+        self.statistics_every = statistics_every
         self.model = model
         self.estimator = estimator
         self.loader = loader
         self.optimizer = optimizer
-        self.labels = labels
+        self.labels = labels.to(self.device)
         self.loss = loss
         self.evaluator = evaluator
         self.best = BestByValidation()
@@ -109,7 +116,6 @@ class Trainer:
         self._rates = [group["lr"] for group in optimizer.param_groups] if schedule else []
         self.iterations = 0
         self.position = Position()
-        self._by_hand: ByHand | None = None
         if self.tau is not None:
             self.tau.offer(1, model)
 
@@ -118,6 +124,9 @@ class Trainer:
 
         A step whose loss or gradient is not finite changes nothing: it raises `Diverged`, or is skipped.
         """
+        batch = batch.to(self.device)
+        if self.model.has_statistics and (batch.step - 1) % self.statistics_every == 0:
+            self.refresh_statistics()
         with one_torch_thread():
             loss = self._loss_and_gradient(batch)
             self.loader.draw_ahead()
@@ -127,11 +136,15 @@ class Trainer:
                 self.estimator.commit(batch.step)
                 self.position.skipped_in_a_row = 0
             else:
-                self._refuse(batch, loss.value)
+                self._refuse(batch, loss)
         self.iterations = batch.step
         if self.tau is not None:
             self.tau.offer(batch.step + 1, self.model)
-        return loss.value
+        return loss
+
+    def refresh_statistics(self) -> None:
+        """Give every `BatchNorm` of the model the statistics of an exact pass at the present weights."""
+        refresh_statistics(self.model, self.estimator.features, self.loader.sampler.propagation.to(self.device))
 
     def _refuse(self, batch: Batch, loss: float) -> None:
         self.estimator.discard()
@@ -144,26 +157,24 @@ class Trainer:
         p.skipped += 1
         p.skipped_in_a_row += 1
 
-    def _loss_and_gradient(self, batch: Batch) -> Loss:
-        known, smoothing = self.loss is cross_entropy, self.label_smoothing
-        if known:
-            chain = self._by_hand
-            if chain is None or chain.model is not self.model or not chain.holds():
-                self._by_hand = chain = ByHand.of(self.model)
-            if chain is not None:
-                return chain.loss_and_gradient(batch, self.estimator, self.labels, smoothing)
+    def _loss_and_gradient(self, batch: Batch) -> float:
+        """Lines 6 to 11: the loss of the batch; its gradient replaces the `.grad`s."""
         self.optimizer.zero_grad(set_to_none=True)
         logits, labels = batch.select(self.model(batch, self.estimator)), self.labels[batch.ids]
-        loss = cross_entropy(logits, labels, label_smoothing=smoothing) if known else self.loss(logits, labels)
+        if self.loss is cross_entropy:
+            refuse_labels(labels, batch.ids, logits.shape[1])
+            loss = cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        else:
+            loss = self.loss(logits, labels)
         loss.backward()  # type: ignore[no-untyped-call]
-        return Loss(float(loss.detach()))
+        return float(loss.detach())
 
     def warm_up(self) -> None:
         """Compile or load the kernels of a step, so that the first epoch's seconds are those of training alone.
 
         A forward and a backward pass on a batch, whose gradients and staged writes are thrown away.
         """
-        batch = self.loader.batch(self.loader.train_ids[: self.loader.batch_size], step=0)
+        batch = self.loader.batch(self.loader.train_ids[: self.loader.batch_size], step=0).to(self.device)
         self._loss_and_gradient(batch)
         self.optimizer.zero_grad(set_to_none=True)
         self.estimator.discard()
@@ -254,3 +265,28 @@ class Trainer:
                 f"output {which!r} was not kept: 'best' needs validation nodes and an evaluation, 'tau' keep_tau=True"
             )
         return weights
+
+
+def check_labels(labels: Tensor, num_nodes: int) -> None:
+    """Refuse labels that are not one class number for each node."""
+    require(
+        isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.shape == (num_nodes,),
+        f"labels must be an int64 vector with one entry for each of the {num_nodes} nodes, training nodes or not",
+    )
+
+
+def refuse_labels(labels: Tensor, ids: Tensor, num_classes: int) -> None:
+    """Refuse labels of a batch that are no class of the model, and say whose; torch would say only that there is one.
+
+    Args:
+        labels: int64 `[B]`, of the nodes `ids`.
+        ids: int64 `[B]`.
+        num_classes: of the model.
+    """
+    bad = (labels < 0) | (labels >= num_classes)
+    if labels.is_cpu and bool(bad.any()):  # other devices would wait for the answer; they check by themselves
+        i = int(bad.nonzero()[0])
+        raise CvgnnError(
+            f"node {int(ids[i])} has no label in 0..{num_classes - 1}, the classes the model knows (its label is "
+            f"{int(labels[i])})"
+        )

@@ -6,7 +6,7 @@ import torch
 
 from cvgnn.errors import CvgnnError
 from cvgnn.graph import Propagation
-from cvgnn.model import GCN, exact_embedding, exact_hidden, exact_logits, inference
+from cvgnn.nn import GCN, exact_embedding, exact_hidden, exact_logits, inference
 from cvgnn.reference import dense_P, exact_forward
 from cvgnn.sampling import propagate_features
 from tests.build import graph_from_dense, random_adjacency

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.model import GCN
+from cvgnn.nn import GCN
 
 
 def make(**more: object) -> GCN:

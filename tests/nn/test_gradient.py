@@ -16,7 +16,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.nn import ControlVariate, Estimator, SampledSum
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Graph, Propagation, SparseFeatures
-from cvgnn.model import GCN, ByHand, check_labels, exact_hidden, loss_and_gradient, small
+from cvgnn.nn import GCN, ByHand, check_labels, exact_hidden, loss_and_gradient, small
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops import threads as parallel
 from cvgnn.sampling import BatchLoader, FeatureSource, LayerInput, NeighborSampler, propagate_features
