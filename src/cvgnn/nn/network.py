@@ -85,6 +85,7 @@ class Network(nn.Module):
         require(dtype in (torch.float32, torch.float64), f"dtype must be torch.float32 or torch.float64, not {dtype}")
         for name, flag in (("bias", bias), ("residual", residual), ("input_layer", input_layer)):
             require(isinstance(flag, bool), f"{name} must be True or False, not {flag!r}")
+        self.out_channels = out_channels
         self.dropout = dropout
         self.input_dropout = input_dropout
         self.activation = activation
@@ -109,6 +110,11 @@ class Network(nn.Module):
         self.head: Linear | None = None
         if headed:
             self.head = Linear(num_layers * width if jk == "concat" else width, out_channels, bias=bias, dtype=dtype)
+        self._aggregated = layers[0].uses_aggregate
+        # Whether anything reads the own rows of H^(k), of X for k = 0: the layer above, the head, or all of them.
+        everywhere = jk == "concat" or conv.uses_initial
+        reads = [layer.uses_own or layer.residual_weight is not None for layer in layers]
+        self._own = [(k > 0 and everywhere) or own for k, own in enumerate([*reads, headed])]
         self.reset_parameters()
 
     @property
@@ -129,7 +135,7 @@ class Network(nn.Module):
     @property
     def reads(self) -> tuple[bool, bool]:
         """Whether layer 0 reads rows of `P X`, and whether it reads rows of `X`."""
-        return self.layer(0).uses_aggregate, self._needs_own(0)
+        return self._aggregated, self._own[0]
 
     @property
     def has_statistics(self) -> bool:
@@ -181,15 +187,15 @@ class Network(nn.Module):
                 f"the batch was drawn for {len(batch.blocks) + 1} layers, the model has {self.num_layers}: give the "
                 "sampler num_layers=model.num_layers"
             )
-        K, (aggregated, own) = self.num_layers, self.reads
+        layers: list[Conv] = list(self.layers)  # type: ignore[arg-type]
+        K, (aggregated, own) = len(layers), self.reads
         x = Inputs(
             estimator.input(batch).dropped(self._dropout_at(batch, 0)) if aggregated else None,
             estimator.own_input(batch).dropped(self._dropout_at(batch, 0, own=True)) if own else None,
             None,
         )
         jumps: list[Tensor] = []
-        for k in range(1, K + 1):
-            layer = self.layer(k - 1)
+        for k, layer in enumerate(layers, start=1):
             Z = self._linear(layer, x, refresh)
             if k == K and self.head is None:
                 yield f"Z^({K})", Z if isinstance(Z, Tensor) else affine(Z)
@@ -197,7 +203,7 @@ class Network(nn.Module):
             if linear:
                 yield f"Z^({k})", Z if isinstance(Z, Tensor) else affine(Z)
             out = estimator.propagate(
-                k, batch, Z, self._sigma(layer), drop=self._dropout_at(batch, k), own=self._needs_own(k)
+                k, batch, Z, self._sigma(layer), drop=self._dropout_at(batch, k), own=self._own[k]
             )
             yield f"H^({k})", out.H
             if isinstance(out.aggregate, Tensor):
@@ -234,13 +240,6 @@ class Network(nn.Module):
         if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or norm.eps != EPS:
             raise CvgnnError(f"a layer's norm must be the LayerNorm it was built with, not {norm}")
         return Sigma(norm.weight, norm.bias, self.activation)
-
-    def _needs_own(self, k: int) -> bool:
-        """Whether anything reads the own rows of `H^(k)`, of `X` for `k = 0`."""
-        if k > 0 and (k == self.num_layers or self.jk == "concat" or self.layer(self.num_layers - 1).uses_initial):
-            return True
-        layer = self.layer(k)
-        return layer.uses_own or layer.residual_weight is not None
 
     def _dropout_at(self, batch: Batch | None, k: int, *, own: bool = False) -> Dropout | None:
         """What is dropped of `H^(k)`, of `P X` or `X` for `k = 0`: a pure function of (seed, step, layer)."""

@@ -12,13 +12,13 @@ Each function here is compiled for CPU tensors and has a plain twin for any devi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from cvgnn.errors import CvgnnError
@@ -28,7 +28,7 @@ from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.matmul import input_gradient_into, weight_gradient
 from cvgnn.ops.row_input import LayerInput, RowInput, SparseInput, multiply_into
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
-from cvgnn.ops.threads import MEMORY_COST, row_ranges, run_ranges, run_rows
+from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, row_ranges, run_ranges, run_rows
 
 EPS = 1e-5
 """LayerNorm's."""
@@ -86,14 +86,14 @@ class HiddenLayer(NamedTuple):
 
 def affine(Z: Affine) -> Tensor:
     """`sum_j A_j W_j + b`, `[n, d]`, differentiable in the weights, the bias and in inputs that are tensors."""
-    tensors = _tensors(Z)
-    if use_compiled(*(W for _, W in Z.terms)) and torch.is_grad_enabled():
-        return _AffineFunction.apply(Z, Z.bias, *tensors)  # type: ignore[no-untyped-call, no-any-return]
-    total = None
-    for A, W in Z.terms:
-        product = A.product(W.detach()) if isinstance(A, RowInput) and not torch.is_grad_enabled() else A @ W
-        total = product if total is None else total + product
-    assert total is not None
+    (A, W), *others = Z.terms
+    if torch.is_grad_enabled() and use_compiled(W):
+        rows = A.num_rows if isinstance(A, RowInput) else A.shape[0]
+        if rows * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:
+            return _AffineFunction.apply(Z, Z.bias, *_tensors(Z))  # type: ignore[no-untyped-call, no-any-return]
+    if isinstance(A, Tensor) and not others and Z.bias is not None:
+        return torch.addmm(Z.bias, A, W)
+    total = functools.reduce(torch.add, (A @ W for A, W in Z.terms))
     return total if Z.bias is None else total + Z.bias
 
 
@@ -253,7 +253,7 @@ class _AffineFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Affine, bias: Tensor | None, *tensors: Tensor | None) -> Tensor:
         products = ctx.products = _Products(Z, tensors, work=0)
-        ctx.save_for_backward(*tensors)  # so that torch refuses a backward pass after they were changed in place
+        ctx.save_for_backward(*tensors)
         out = torch.empty(products.shape, dtype=products.weights[0].dtype)
 
         def compute(i: int, first: int, last: int) -> None:
@@ -265,9 +265,8 @@ class _AffineFunction(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dZ: Tensor) -> tuple[Tensor | None, ...]:
-        _ = ctx.saved_tensors
+        _check_backward(ctx)
         products: _Products = ctx.products
         dZ = dZ.contiguous()
         products.begin_backward(ctx.needs_input_grad[2:])
@@ -338,28 +337,24 @@ class _Layer:
     def _aggregate(self, sampled: Rows, d: int, dtype: torch.dtype) -> Tensor:
         """`P^ sent + correction`. The correction is what takes long: it reads rows of a history from memory."""
         m, (indptr, indices, weight) = sampled.num_rows, sampled.arrays
+        out = torch.empty(m, d, dtype=dtype)
 
-        def room(first: int, last: int) -> Tensor:
+        def compute(i: int, first: int, last: int) -> None:
             rows = None if self.correction is None else self.correction.rows(first, last)
             if rows is None:
-                return torch.zeros(last - first, d, dtype=dtype)
-            if rows.shape != (last - first, d) or rows.dtype != dtype:
+                out[first:last].zero_()
+            elif rows.shape != (last - first, d) or rows.dtype != dtype:
                 raise CvgnnError(
                     f"the estimator's correction is {rows.dtype} of shape {list(rows.shape)}, the layer needs {dtype} "
                     f"of {[last - first, d]}: give the estimator the model's hidden widths and dtype"
                 )
-            return rows.contiguous()
-
-        def compute(i: int, first: int, last: int) -> None:
-            rows = room(first, last)
-            kernels.aggregate(indptr[first : last + 1], indices, weight, self.sent, rows.numpy(), 0, last - first)
-            parts[i] = rows
+            else:
+                out[first:last] = rows
+            kernels.aggregate(indptr, indices, weight, self.sent, out.numpy(), first, last)
 
         entries = 1 + indices.size // max(m, 1) + (0 if self.correction is None else self.correction.entries)
-        ranges = row_ranges(m, MEMORY_COST * d * entries)
-        parts = [torch.empty(0)] * len(ranges)
-        run_ranges(compute, ranges)
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        run_ranges(compute, row_ranges(m, MEMORY_COST * d * entries))
+        return out
 
     def _check(self, n: int, dtype: torch.dtype) -> None:
         if self.sampled is None or self.transposed is None:
@@ -406,19 +401,24 @@ class _HiddenFunction(torch.autograd.Function):
         given, bias, gain, shift, *others = tensors
         ctx.layer = layer
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors)  # so that torch refuses a backward pass after they were changed in place
+        ctx.save_for_backward(*tensors)
         H, own, aggregate = layer.forward(given, bias, gain, shift, tuple(others))
         ctx.mark_non_differentiable(H)
         return H, own, aggregate
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
-        _ = ctx.saved_tensors
+        _check_backward(ctx)
         needs = ctx.needs_input_grad
         dZ, parameters, others = ctx.layer.backward(d_own, d_out, needs[5:])
         small = (torch.from_numpy(parameters[i]) if needs[i + 2] else None for i in range(3))
         return None, dZ if needs[1] else None, *small, *others
+
+
+def _check_backward(ctx: Any) -> None:
+    _ = ctx.saved_tensors  # torch refuses if one of them was changed in place
+    if torch.is_grad_enabled():  # create_graph=True
+        raise CvgnnError("a fused layer has one derivative; for a second one compute within cvgnn.ops.backend.plain()")
 
 
 def _sum(terms: list[Tensor]) -> Tensor:

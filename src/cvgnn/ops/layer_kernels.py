@@ -170,6 +170,16 @@ def aggregate(indptr, indices, weight, sent, out, first, last):  # type: ignore[
                 a[c] += w * o[c]
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i):  # type: ignore[no-untyped-def]
+    """`y *= act'(v)` for row `i`."""
+    for c in range(y.size):
+        v = z[c] + bias[c]
+        if gain.size > 0:
+            v = (v - mean[i]) * inverse[i] * gain[c] + shift[c]
+        y[c] *= _slope(v, kind)
+
+
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def backward(  # type: ignore[no-untyped-def]
     d_out, indptr, indices, weight, d_own, sent, Z, bias, gain, shift, kind, key, threshold, scale, mean, inverse,
@@ -190,9 +200,10 @@ def backward(  # type: ignore[no-untyped-def]
     zero = dZ.dtype.type(0)
     s = dZ.dtype.type(scale)
     y = np.empty(d, dZ.dtype)  # the gradient of `o`, then of `v`
+    passes = np.ones(d, dZ.dtype)  # instead of `o` where the activation is not ReLU
     part = rows_in_part(Z.shape[0])
     for i in range(first, last):
-        o, z, dz = sent[i], Z[i], dZ[i]
+        o, z, dz = sent[i] if kind == RELU else passes, Z[i], dZ[i]
         d_bias, d_gain, d_shift = sums[i // part, 0], sums[i // part, 1], sums[i // part, 2]
         if i < d_own.shape[0]:
             g = d_own[i]
@@ -204,21 +215,18 @@ def backward(  # type: ignore[no-untyped-def]
             w, g = s * weight[e], d_out[indices[e]]
             for c in range(d):
                 y[c] += w * g[c]
-        normed = gain.size > 0
-        m, r = (mean[i], inverse[i]) if normed else (zero, zero)
-        if kind == RELU:
-            for c in range(d):
-                y[c] = y[c] if o[c] > zero else zero
-        else:  # an entry of `sent` may be 0 without being dropped: the mask is drawn again
+        if kind != RELU:
+            # An entry of `sent` may be 0 without being dropped: the mask is drawn again.
             if threshold > 0:
                 _drop(y, y, mix(key + np.uint64(i + 1) * _GOLDEN), np.uint32(threshold), dZ.dtype.type(1))
-            for c in range(d):
-                v = (z[c] + bias[c] - m) * r * gain[c] + shift[c] if normed else z[c] + bias[c]
-                y[c] *= dZ.dtype.type(_slope(v, kind))
-        if normed:
+            _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i)
+        if gain.size > 0:
+            m, r = mean[i], inverse[i]
             total, product = zero, zero
             for c in range(d):
-                t = y[c] * gain[c]
+                t = y[c] if o[c] > zero else zero
+                y[c] = t
+                t *= gain[c]
                 total += t
                 product += t * ((z[c] + bias[c] - m) * r)
             total /= dZ.dtype.type(d)
@@ -232,5 +240,6 @@ def backward(  # type: ignore[no-untyped-def]
                 dz[c] = t
         else:
             for c in range(d):
-                d_bias[c] += y[c]
-                dz[c] = y[c]
+                t = y[c] if o[c] > zero else zero
+                d_bias[c] += t
+                dz[c] = t

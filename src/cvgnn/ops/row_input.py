@@ -68,6 +68,8 @@ class RowInput(ABC):
 
     def matmul(self, other: Tensor, /) -> Tensor:
         """`A W`, differentiable in `W`, as a tensor's."""
+        if not (torch.is_grad_enabled() and other.requires_grad):
+            return self.product(other)
         return _Matmul.apply(other, self)  # type: ignore[no-untyped-call, no-any-return]
 
     __matmul__ = matmul

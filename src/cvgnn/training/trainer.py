@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from cvgnn.errors import CvgnnError, require, require_integer, require_number
 from cvgnn.nn import Estimator, Network, refresh_statistics
+from cvgnn.ops.allocator import keep_freed_memory
 from cvgnn.ops.threads import one_torch_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluate import Accuracies, Evaluator
@@ -98,7 +99,10 @@ class Trainer:
             "label_smoothing is cross entropy's; do it in your own loss",
         )
         check_labels(labels, loader.sampler.num_nodes)
+        if loss is cross_entropy:
+            refuse_labels(labels[loader.train_ids], loader.train_ids, model.out_channels)
         require_integer("statistics_every", statistics_every, at_least=1)
+        keep_freed_memory()
         self.device = device or torch.device("cpu")
         self.statistics_every = statistics_every
         self.model = model
@@ -159,13 +163,12 @@ class Trainer:
 
     def _loss_and_gradient(self, batch: Batch) -> float:
         """Lines 6 to 11: the loss of the batch; its gradient replaces the `.grad`s."""
-        self.optimizer.zero_grad(set_to_none=True)
         logits, labels = batch.select(self.model(batch, self.estimator)), self.labels[batch.ids]
         if self.loss is cross_entropy:
-            refuse_labels(labels, batch.ids, logits.shape[1])
             loss = cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
         else:
             loss = self.loss(logits, labels)
+        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 
@@ -276,15 +279,15 @@ def check_labels(labels: Tensor, num_nodes: int) -> None:
 
 
 def refuse_labels(labels: Tensor, ids: Tensor, num_classes: int) -> None:
-    """Refuse labels of a batch that are no class of the model, and say whose; torch would say only that there is one.
+    """Refuse labels that are no class of the model, and say whose; torch would only say, at some step, that one is.
 
     Args:
-        labels: int64 `[B]`, of the nodes `ids`.
-        ids: int64 `[B]`.
+        labels: int64 `[n]`, of the nodes `ids`.
+        ids: int64 `[n]`.
         num_classes: of the model.
     """
     bad = (labels < 0) | (labels >= num_classes)
-    if labels.is_cpu and bool(bad.any()):  # other devices would wait for the answer; they check by themselves
+    if bool(bad.any()):
         i = int(bad.nonzero()[0])
         raise CvgnnError(
             f"node {int(ids[i])} has no label in 0..{num_classes - 1}, the classes the model knows (its label is "
