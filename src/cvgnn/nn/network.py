@@ -110,6 +110,7 @@ class Network(nn.Module):
         self.head: Linear | None = None
         if headed:
             self.head = Linear(num_layers * width if jk == "concat" else width, out_channels, bias=bias, dtype=dtype)
+        self.has_statistics = norm == "batch"  # a BatchNorm's must be refreshed
         self._aggregated = layers[0].uses_aggregate
         # Whether anything reads the own rows of H^(k), of X for k = 0: the layer above, the head, or all of them.
         everywhere = jk == "concat" or conv.uses_initial
@@ -136,11 +137,6 @@ class Network(nn.Module):
     def reads(self) -> tuple[bool, bool]:
         """Whether layer 0 reads rows of `P X`, and whether it reads rows of `X`."""
         return self._aggregated, self._own[0]
-
-    @property
-    def has_statistics(self) -> bool:
-        """Whether there is a `BatchNorm`, whose statistics must be refreshed."""
-        return any(isinstance(self.layer(k).norm, BatchNorm) for k in range(self.num_layers))
 
     def layer(self, k: int) -> Conv:
         """Layer `k`, `0 <= k < K`."""

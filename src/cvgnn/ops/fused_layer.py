@@ -35,6 +35,7 @@ EPS = 1e-5
 
 Activation = Literal["relu", "elu", "gelu"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class Correction(NamedTuple):
@@ -89,7 +90,7 @@ def affine(Z: Affine) -> Tensor:
     (A, W), *others = Z.terms
     if torch.is_grad_enabled() and use_compiled(W):
         rows = A.num_rows if isinstance(A, RowInput) else A.shape[0]
-        if rows * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:
+        if 3 * rows * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:  # a product forward, two back
             return _AffineFunction.apply(Z, Z.bias, *_tensors(Z))  # type: ignore[no-untyped-call, no-any-return]
     if isinstance(A, Tensor) and not others and Z.bias is not None:
         return torch.addmm(Z.bias, A, W)
@@ -252,7 +253,7 @@ class _Products:
 class _AffineFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Affine, bias: Tensor | None, *tensors: Tensor | None) -> Tensor:
-        products = ctx.products = _Products(Z, tensors, work=0)
+        products = ctx.products = _Products(Z, tensors, work=2 * sum(W.shape[0] for _, W in Z.terms))
         ctx.save_for_backward(*tensors)
         out = torch.empty(products.shape, dtype=products.weights[0].dtype)
 
@@ -303,23 +304,25 @@ class _Layer:
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
         """`H`, the own rows, the aggregate."""
         if given is None:
-            n = (A.num_rows if isinstance(A := self.affine.terms[0][0], RowInput) else A.shape[0])  # fmt: skip
-            multiple = kernels.rows_in_part(n)
-            products = self.products = _Products(self.affine, tensors, work=MEMORY_COST, multiple=multiple)
-            Z, ranges = torch.empty(products.shape, dtype=products.weights[0].dtype), products.ranges
+            A = self.affine.terms[0][0]
+            n = A.num_rows if isinstance(A, RowInput) else A.shape[0]
+            part = kernels.rows_in_part(n)
+            products = self.products = _Products(self.affine, tensors, work=MEMORY_COST, multiple=part)
+            self.ranges, dtype = products.ranges, _NUMPY[products.weights[0].dtype]
+            self.Z = np.empty(products.shape, dtype)  # NumPy allocates in a tenth of the time that torch takes
+            Z = torch.from_numpy(self.Z)
         else:
             Z = given.detach().contiguous()
-            n = Z.shape[0]
-            ranges = row_ranges(n, Z.shape[1] * MEMORY_COST, multiple=kernels.rows_in_part(n))
+            self.Z, n = Z.numpy(), Z.shape[0]
+            self.ranges = row_ranges(n, Z.shape[1] * MEMORY_COST, multiple=kernels.rows_in_part(n))
         d = Z.shape[1]
-        self._check(n, Z.dtype)
-        self.ranges, self.Z, H = ranges, Z.numpy(), torch.empty_like(Z)
-        h, nothing = H.numpy(), np.empty(0, self.Z.dtype)
-        sent = H if self.drop[1] == 0 else torch.empty_like(H)
-        self.sent = sent.numpy()
-        self.bias = np.zeros(d, self.Z.dtype) if bias is None else bias.detach().numpy()
+        self._check(n)
+        h, nothing = np.empty_like(self.Z), self.Z[:0, 0]
+        H = torch.from_numpy(h)
+        self.sent = h if self.drop[1] == 0 else np.empty_like(h)
+        self.bias = np.zeros(d, h.dtype) if bias is None else bias.detach().numpy()
         self.gain, self.shift = (nothing if p is None else p.detach().numpy() for p in (gain, shift))
-        self.mean, self.inverse = np.empty((2, 0 if gain is None else n), self.Z.dtype)
+        self.mean, self.inverse = np.empty((2, 0 if gain is None else n), h.dtype)
 
         def activate(i: int, first: int, last: int) -> None:
             if self.products is not None:
@@ -329,15 +332,17 @@ class _Layer:
                 h, self.sent, self.mean, self.inverse, first, last,
             )  # fmt: skip
 
-        run_ranges(activate, ranges)
+        run_ranges(activate, self.ranges)
         if self.sampled is None:
-            return H, sent if self.drop[1] else sent.view_as(sent), None
-        return H, sent[: self.sampled.num_rows] if self.own else None, self._aggregate(self.sampled, d, Z.dtype)
+            return H, torch.from_numpy(self.sent), None
+        own = torch.from_numpy(self.sent[: self.sampled.num_rows]) if self.own else None
+        return H, own, self._aggregate(self.sampled, d, Z.dtype)
 
     def _aggregate(self, sampled: Rows, d: int, dtype: torch.dtype) -> Tensor:
         """`P^ sent + correction`. The correction is what takes long: it reads rows of a history from memory."""
         m, (indptr, indices, weight) = sampled.num_rows, sampled.arrays
-        out = torch.empty(m, d, dtype=dtype)
+        rows_out = np.empty((m, d), self.Z.dtype)
+        out = torch.from_numpy(rows_out)
 
         def compute(i: int, first: int, last: int) -> None:
             rows = None if self.correction is None else self.correction.rows(first, last)
@@ -350,20 +355,20 @@ class _Layer:
                 )
             else:
                 out[first:last] = rows
-            kernels.aggregate(indptr, indices, weight, self.sent, out.numpy(), first, last)
+            kernels.aggregate(indptr, indices, weight, self.sent, rows_out, first, last)
 
         entries = 1 + indices.size // max(m, 1) + (0 if self.correction is None else self.correction.entries)
         run_ranges(compute, row_ranges(m, MEMORY_COST * d * entries))
         return out
 
-    def _check(self, n: int, dtype: torch.dtype) -> None:
+    def _check(self, n: int) -> None:
         if self.sampled is None or self.transposed is None:
             return
-        weight = self.sampled.weight
-        if self.transposed.num_rows != n or weight is None or weight.dtype != dtype:
+        sources, weight = self.transposed.num_rows, self.sampled.arrays[2].dtype
+        if sources != n or weight != self.Z.dtype:
             raise CvgnnError(
-                f"the layer computed {n} rows of {dtype}, but its block has {self.transposed.num_rows} sources and "
-                f"weights of {None if weight is None else weight.dtype}: sampler, features and model must fit together"
+                f"the layer computed {n} rows of {self.Z.dtype}, but its block has {sources} sources and weights of "
+                f"{weight}: sampler, features and model must fit together"
             )
 
     def backward(
@@ -371,7 +376,8 @@ class _Layer:
     ) -> tuple[Tensor, Array, tuple[Tensor | None, ...]]:
         """The gradients of `Z`, of bias, gain and shift, `[3, d]`, and of the products' tensors."""
         n, d = self.Z.shape
-        dZ, products = torch.empty(n, d, dtype=torch.from_numpy(self.Z[:0]).dtype), self.products
+        dz, products = np.empty_like(self.Z), self.products
+        dZ = torch.from_numpy(dz)
         sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), self.Z.dtype)
         own, out = (self.Z[:0] if g is None else g.contiguous().numpy() for g in (d_own, d_out))
         if self.transposed is None or d_out is None:
@@ -380,7 +386,6 @@ class _Layer:
             transposed = self.transposed.arrays
         if products is not None:
             products.begin_backward(needs)
-        dz = dZ.numpy()
 
         def compute(i: int, first: int, last: int) -> None:
             kernels.backward(

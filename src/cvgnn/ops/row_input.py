@@ -136,14 +136,14 @@ class SparseInput(RowInput):
     """Some rows of a sparse matrix; a product with them is a sum of rows of `W`, so nothing dense of width `F` exists.
 
     Args:
-        matrix: `[N, F]` in CSR: indptr int64, indices int32, and values; tensors of one device.
+        matrix: `[N, F]`: indptr int64, indices int32.
         ids: which rows: int64 `[n]`, or a range of step 1.
         num_columns: `F`.
     """
 
     __slots__ = ("_ids", "ids", "matrix", "num_columns", "num_rows")
 
-    def __init__(self, matrix: tuple[Tensor, Tensor, Tensor], ids: Tensor | range, *, num_columns: int) -> None:
+    def __init__(self, matrix: Rows, ids: Tensor | range, *, num_columns: int) -> None:
         self.matrix = matrix
         self.ids = ids
         self.num_rows = len(ids)
@@ -158,23 +158,22 @@ class SparseInput(RowInput):
                 self._ids = np.arange(self.ids.start, self.ids.stop)
             else:
                 self._ids = self.ids.numpy()
-                N = self.matrix[0].numel() - 1
+                N = self.matrix.num_rows
                 bad = first_outside(self._ids, N)
                 if bad >= 0:
                     raise CvgnnError(f"ids must lie in 0..{N - 1}; found {self._ids[bad]}")
-        indptr, indices, values = self.matrix
-        return self._ids, indptr.numpy(), indices.numpy(), values.numpy()
+        return self._ids, *self.matrix.arrays
 
     @property
     def work(self) -> int:
         """See `RowInput.work`: as many sums of rows as an average row has entries."""
-        return MEMORY_COST * (self.matrix[2].numel() // max(1, self.matrix[0].numel() - 1))
+        return MEMORY_COST * (self.matrix.num_entries // max(1, self.matrix.num_rows))
 
     def dropped(self, drop: Dropout | None) -> SparseInput:
         """See `RowInput.dropped`. A sparse row drops the same entries as the same row written out."""
         if drop is None:
             return self
-        if use_compiled(self.matrix[2]):
+        if use_compiled(self.matrix.indptr):
             ids, indptr, indices, values = self.arrays
             most = int((indptr[ids + 1] - indptr[ids]).sum())
             kept = (np.empty(ids.size + 1, np.int64), np.empty(most, np.int32), np.empty(most, values.dtype))
@@ -182,13 +181,12 @@ class SparseInput(RowInput):
                 ids, indptr, indices, values, np.uint64(drop.key), drop.threshold, drop.scale, *kept
             )
             end = kept[0][-1]
-            arrays = (kept[0], kept[1][:end], kept[2][:end])
-            matrix = (torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1]), torch.from_numpy(arrays[2]))
+            matrix = Rows.of(kept[0], kept[1][:end], kept[2][:end])
         else:
             row, entries, indptr_ = self._entries()
-            _, indices_, values_ = self.matrix
+            _, indices_, values_ = self._tensors
             mask = drop.entries(row, indices_[entries].long()).to(values_.dtype)
-            matrix = (indptr_, indices_[entries], values_[entries] * mask)
+            matrix = Rows(indptr_, indices_[entries], values_[entries] * mask)
         return SparseInput(matrix, range(self.num_rows), num_columns=self.num_columns)
 
     def read(self, first: int, last: int) -> SparseInput:
@@ -200,7 +198,7 @@ class SparseInput(RowInput):
 
     def product_into(self, Z: Tensor, W: Tensor, *, add: bool) -> None:
         """`Z = A W`, or `Z += A W`."""
-        indptr, indices, values = self.matrix
+        indptr, indices, values = self._tensors
         if W.dim() != 2 or W.shape[0] != self.num_columns or W.dtype != values.dtype:
             raise CvgnnError(
                 f"a weight matrix for {self.num_columns} features must be {values.dtype} of {self.num_columns} rows, "
@@ -229,7 +227,7 @@ class SparseInput(RowInput):
         dW = torch.zeros(self.num_columns, dZ.shape[1], dtype=dZ.dtype, device=dZ.device)
         if not use_compiled(dZ):
             row, entries, _ = self._entries()
-            _, indices, values = self.matrix
+            _, indices, values = self._tensors
             return dW.index_add_(0, indices[entries].long(), values[entries, None] * dZ[row])
         arrays = self.arrays
         dz, dw = dZ.contiguous().numpy(), dW.numpy()
@@ -241,18 +239,21 @@ class SparseInput(RowInput):
         )
         return dW
 
+    @property
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        indptr, indices, values = self.matrix.tensors
+        assert values is not None
+        return indptr, indices, values
+
     def _entries(self) -> tuple[Tensor, Tensor, Tensor]:
         """In plain torch: for each entry its row here and its place in the matrix; and where each row begins."""
-        indptr = self.matrix[0]
-        ids = torch.arange(*_bounds(self.ids), device=indptr.device) if isinstance(self.ids, range) else self.ids
+        indptr, ids = self.matrix.indptr, self.ids
+        if isinstance(ids, range):
+            ids = torch.arange(ids.start, ids.stop, device=indptr.device)
         counts = indptr[ids + 1] - indptr[ids]
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         row = torch.repeat_interleave(torch.arange(len(ids), device=indptr.device), counts)
         return row, torch.arange(row.numel(), device=indptr.device) - offsets[row] + indptr[ids][row], offsets
-
-
-def _bounds(ids: range) -> tuple[int, int]:
-    return ids.start, ids.stop
 
 
 def multiply_into(Z: Tensor, A: Tensor | SparseInput, W: Tensor, *, add: bool) -> None:

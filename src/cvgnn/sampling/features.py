@@ -12,6 +12,7 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.graph import Graph, Propagation, SparseFeatures
 from cvgnn.ops.row_input import SparseInput
+from cvgnn.ops.row_sum import Rows
 from cvgnn.ops.threads import MEMORY_COST, torch_threads
 
 FeatureNorm = Literal["none", "row", "l2"]
@@ -151,7 +152,7 @@ class SparseSource(FeatureSource):
         self.PX = PX
         self.num_nodes, self.num_features = PX.shape
         self.dtype = PX.dtype
-        self._matrix = (PX.indptr, PX.indices, PX.values)
+        self._matrix = Rows(PX.indptr, PX.indices, PX.values)
 
     def rows(self, ids: Tensor) -> SparseInput:
         """See `FeatureSource.rows`."""
@@ -164,8 +165,7 @@ class SparseSource(FeatureSource):
     def to(self, device: torch.device) -> SparseSource:
         """See `FeatureSource.to`."""
         moved = SparseSource(self.PX)
-        indptr, indices, values = self._matrix
-        moved._matrix = (indptr.to(device), indices.to(device), values.to(device))
+        moved._matrix = self._matrix.to(device)
         return _with_own(moved, self, device)
 
 
