@@ -178,13 +178,13 @@ class Network(nn.Module):
         Yields:
             `H^(k)` and `S^(k)`, the estimate of its aggregate, for each hidden layer; at last the logits.
         """
-        if batch is not None and len(batch.blocks) != self.num_layers - 1:
-            raise CvgnnError(
-                f"the batch was drawn for {len(batch.blocks) + 1} layers, the model has {self.num_layers}: give the "
-                "sampler num_layers=model.num_layers"
-            )
         layers: list[Conv] = list(self.layers)  # type: ignore[arg-type]
         K, (aggregated, own) = len(layers), self.reads
+        if batch is not None and len(batch.blocks) != K - 1:
+            raise CvgnnError(
+                f"the batch was drawn for {len(batch.blocks) + 1} layers, the model has {K}: give the sampler "
+                "num_layers=model.num_layers"
+            )
         x = Inputs(
             estimator.input(batch).dropped(self._dropout_at(batch, 0)) if aggregated else None,
             estimator.own_input(batch).dropped(self._dropout_at(batch, 0, own=True)) if own else None,

@@ -12,7 +12,12 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-_state = threading.local()
+
+class _State(threading.local):
+    plain = False
+
+
+_state = _State()
 
 
 @contextmanager
@@ -24,7 +29,7 @@ def plain() -> Iterator[None]:
     ...     use_compiled(torch.zeros(1))
     False
     """
-    before = getattr(_state, "plain", False)
+    before = _state.plain
     _state.plain = True
     try:
         yield
@@ -32,6 +37,6 @@ def plain() -> Iterator[None]:
         _state.plain = before
 
 
-def use_compiled(*tensors: Tensor) -> bool:
-    """Whether the compiled implementation is to be used for these tensors: all on the CPU, and not within `plain`."""
-    return not getattr(_state, "plain", False) and all(t.is_cpu for t in tensors)
+def use_compiled(tensor: Tensor) -> bool:
+    """Whether the compiled implementation is to be used for a tensor: it is on the CPU, and this is not `plain`."""
+    return tensor.is_cpu and not _state.plain

@@ -120,7 +120,7 @@ def hidden_layer(
         own: whether the targets' own rows are wanted.
     """
     given, products = (Z, Affine(())) if isinstance(Z, Tensor) else (None, Z)
-    if not use_compiled(*(W for _, W in products.terms), *([] if given is None else [given])):
+    if not use_compiled(products.terms[0][1] if given is None else given):
         return _plain_hidden_layer(Z, sigma, drop, sampled, transposed, correction, own)
     layer = _Layer(products, sigma.activation, drop, sampled, transposed, correction, own)
     parameters = (products.bias, sigma.gain, sigma.shift, *_tensors(products))
@@ -246,7 +246,9 @@ class _Products:
             elif isinstance(A, SparseInput):
                 dW.append(A.weight_gradient(dZ))
             else:
-                dW.append(_sum(self._dW[j]))
+                # Autograd takes a gradient as it is only if nobody else holds it; else it makes a copy.
+                terms, self._dW[j] = self._dW[j], []
+                dW.append(_sum(terms))
         return *dW, *self._dA
 
 
@@ -341,25 +343,29 @@ class _Layer:
     def _aggregate(self, sampled: Rows, d: int, dtype: torch.dtype) -> Tensor:
         """`P^ sent + correction`. The correction is what takes long: it reads rows of a history from memory."""
         m, (indptr, indices, weight) = sampled.num_rows, sampled.arrays
-        rows_out = np.empty((m, d), self.Z.dtype)
-        out = torch.from_numpy(rows_out)
+        entries = 1 + indices.size // max(m, 1) + (0 if self.correction is None else self.correction.entries)
+        ranges = row_ranges(m, MEMORY_COST * d * entries)
+        out = torch.empty(m, d, dtype=dtype) if len(ranges) > 1 else self._correction(0, m, d, dtype)
 
         def compute(i: int, first: int, last: int) -> None:
-            rows = None if self.correction is None else self.correction.rows(first, last)
-            if rows is None:
-                out[first:last].zero_()
-            elif rows.shape != (last - first, d) or rows.dtype != dtype:
-                raise CvgnnError(
-                    f"the estimator's correction is {rows.dtype} of shape {list(rows.shape)}, the layer needs {dtype} "
-                    f"of {[last - first, d]}: give the estimator the model's hidden widths and dtype"
-                )
-            else:
-                out[first:last] = rows
-            kernels.aggregate(indptr, indices, weight, self.sent, rows_out, first, last)
+            if len(ranges) > 1:
+                out[first:last] = self._correction(first, last, d, dtype)
+            kernels.aggregate(indptr, indices, weight, self.sent, out.numpy(), first, last)
 
-        entries = 1 + indices.size // max(m, 1) + (0 if self.correction is None else self.correction.entries)
-        run_ranges(compute, row_ranges(m, MEMORY_COST * d * entries))
+        run_ranges(compute, ranges)
         return out
+
+    def _correction(self, first: int, last: int, d: int, dtype: torch.dtype) -> Tensor:
+        """What the estimator adds to rows `first..last-1` of the sum."""
+        rows = None if self.correction is None else self.correction.rows(first, last)
+        if rows is None:
+            return torch.zeros(last - first, d, dtype=dtype)
+        if rows.shape != (last - first, d) or rows.dtype != dtype:
+            raise CvgnnError(
+                f"the estimator's correction is {rows.dtype} of shape {list(rows.shape)}, the layer needs {dtype} of "
+                f"{[last - first, d]}: give the estimator the model's hidden widths and dtype"
+            )
+        return rows.contiguous()
 
     def _check(self, n: int) -> None:
         if self.sampled is None or self.transposed is None:

@@ -94,7 +94,7 @@ def optimizer_step(
     >>> W
     tensor([0.5000, 1.5000])
     """
-    if use_compiled(*G):
+    if use_compiled(G[0]) and all(g.is_cpu for g in G):
         addresses = [t.data_ptr() for t in (*W, *M, *V, *V_hat)]
         if placement is None or placement.addresses != addresses:
             placement = _place(W, M, V, V_hat, addresses)
