@@ -28,7 +28,7 @@ from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.matmul import input_gradient_into, weight_gradient
 from cvgnn.ops.row_input import LayerInput, RowInput, SparseInput, multiply_into
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
-from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, row_ranges, run_ranges, run_rows
+from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, num_threads, row_ranges, run_ranges, run_rows
 
 EPS = 1e-5
 """LayerNorm's."""
@@ -90,7 +90,7 @@ def affine(Z: Affine) -> Tensor:
     (A, W), *others = Z.terms
     if torch.is_grad_enabled() and use_compiled(W):
         rows = A.num_rows if isinstance(A, RowInput) else A.shape[0]
-        if 3 * rows * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:  # a product forward, two back
+        if num_threads() > 1 and rows * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:
             return _AffineFunction.apply(Z, Z.bias, *_tensors(Z))  # type: ignore[no-untyped-call, no-any-return]
     if isinstance(A, Tensor) and not others and Z.bias is not None:
         return torch.addmm(Z.bias, A, W)
@@ -255,7 +255,7 @@ class _Products:
 class _AffineFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Affine, bias: Tensor | None, *tensors: Tensor | None) -> Tensor:
-        products = ctx.products = _Products(Z, tensors, work=2 * sum(W.shape[0] for _, W in Z.terms))
+        products = ctx.products = _Products(Z, tensors, work=0)
         ctx.save_for_backward(*tensors)
         out = torch.empty(products.shape, dtype=products.weights[0].dtype)
 
