@@ -138,7 +138,7 @@ def test_state_round_trip_continues_identically() -> None:
     net(batch([1, 2], 3, 2), a)
     a.commit(1)
     state = {name: t.clone() for name, t in a.state_dict().items()}
-    assert sorted(state) == ["history.1.values", "history.1.written", "history.2.values", "history.2.written"]
+    assert sorted(state) == ["histories.0.values", "histories.0.written", "histories.1.values", "histories.1.written"]
     b.load_state_dict(state)
     later = batch([3, 1], 3, 1, step=2)
     assert torch.equal(net(later, a), net(later, b))
@@ -150,8 +150,8 @@ def test_refused() -> None:
     b = BatchLoader(torch.tensor([0]), sampler, batch_size=1).batch(torch.tensor([0]), 1)
     with pytest.raises(CvgnnError, match="needs a NeighborSampler with control=True"):
         net(b, noisy_cv(net))
-    with pytest.raises(CvgnnError, match=r"keeps no state, but history\.1\.values was given"):
-        SampledSum(FEATURES).load_state_dict({"history.1.values": torch.zeros(1)})
+    with pytest.raises(CvgnnError, match=r"keeps no state, but histories\\.0\\.values was given"):
+        SampledSum(FEATURES).load_state_dict({"histories.0.values": torch.zeros(1)})
     assert SampledSum(FEATURES).state_dict() == {}
 
 
@@ -162,7 +162,7 @@ def test_the_dtype_is_the_features() -> None:
 def test_a_state_of_another_depth_is_refused() -> None:
     state = ControlVariate(FEATURES, [4, 4]).state_dict()
     with pytest.raises(
-        CvgnnError, match=r"the state holds history\.2\.values, history\.2\.written, which this estimator"
+        CvgnnError, match=r"the state holds histories\\.1\\.values, histories\\.1\\.written, which this estimator"
     ):
         ControlVariate(FEATURES, [4]).load_state_dict(state)
     with pytest.raises(CvgnnError, match="widths must list the width of each hidden layer, not 4"):

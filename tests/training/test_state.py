@@ -21,7 +21,6 @@ from cvgnn.errors import CvgnnError
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.run import build_trainer
 from cvgnn.graph import Graph
-from cvgnn.nn import Loss
 from cvgnn.optim import FORMS, OPTIMIZERS
 from cvgnn.sampling import loader
 from cvgnn.training import EpochRecord, Trainer, as_row, from_row, restore_trainer, trainer_state
@@ -203,7 +202,7 @@ def test_skipped_steps_are_remembered(tmp_path: Path) -> None:
 
     def spoil(trainer: Trainer) -> Trainer:
         original = trainer._loss_and_gradient
-        trainer._loss_and_gradient = lambda batch: Loss(math.nan) if batch.step in (3, 4, 5, 9) else original(batch)  # type: ignore[method-assign]
+        trainer._loss_and_gradient = lambda batch: math.nan if batch.step in (3, 4, 5, 9) else original(batch)  # type: ignore[method-assign]
         return trainer
 
     options, calm = {"bad_step": "skip"}, []  # type: ignore[var-annotated]
@@ -378,12 +377,12 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], object], 
     "no best weight": (tensor("best.layers.1.bias", None), "the state lacks best.layers.1.bias"),
     "a best weight of another shape": (tensor("best.layers.1.bias", torch.ones(3)), "best.layers.1.bias is"),
     "no tau weight": (tensor("tau.layers.1.bias", None), "the state lacks tau.layers.1.bias"),
-    "no history": (tensor("estimator.history.1.values", None), "the history's state lacks 'values'"),
-    "no ages": (tensor("estimator.history.2.written", None), "the history's state lacks 'written'"),
-    "a short history": (tensor("estimator.history.1.values", torch.ones(59, 5)), r"history 'values' is torch.float32 \[60, 5\]"),
-    "a history of another dtype": (tensor("estimator.history.1.values", torch.ones(60, 5).bfloat16()), "history 'values' is torch.float32"),
-    "ages as floats": (tensor("estimator.history.1.written", torch.ones(60)), "history 'written' is torch.int64"),
-    "a history too many": (tensor("estimator.history.3.values", torch.ones(60, 5)), "which this estimator does not have"),
+    "no history": (tensor("estimator.histories.0.values", None), "the history's state lacks 'values'"),
+    "no ages": (tensor("estimator.histories.1.written", None), "the history's state lacks 'written'"),
+    "a short history": (tensor("estimator.histories.0.values", torch.ones(59, 5)), r"history 'values' is torch.float32 \[60, 5\]"),
+    "a history of another dtype": (tensor("estimator.histories.0.values", torch.ones(60, 5).bfloat16()), "history 'values' is torch.float32"),
+    "ages as floats": (tensor("estimator.histories.0.written", torch.ones(60)), "history 'written' is torch.int64"),
+    "a history too many": (tensor("estimator.histories.2.values", torch.ones(60, 5)), "which this estimator does not have"),
     "a moment of another shape": (tensor(V, torch.ones(5, 7)), rf"{V} has shape \[5, 7\], its parameter \[7, 5\]"),
     "a moment of whole numbers": (tensor(V, torch.ones(7, 5).long()), V),
     "no numbers for the optimizer": (put(optimizer=None), "the state says nothing of the optimizer"),
@@ -462,7 +461,7 @@ def test_a_state_without_numbers(numbers: Any) -> None:
         ({"hidden": 6}, "model.layers.0.bias is torch.float32|model.layers.0.weight is torch.float32"),
         ({"layers": 2}, "model.layers.1.weight is torch.float32"),
         ({"norm": "layer"}, "the state lacks model.layers.0.norm.weight"),
-        ({"estimator": "ns"}, "this estimator keeps no state, but history.1.values"),
+        ({"estimator": "ns"}, "this estimator keeps no state, but histories.0.values"),
         ({"history_dtype": "bfloat16"}, "history 'values' is torch.bfloat16"),
         ({"kind": "float64"}, "in the model"),
     ],
