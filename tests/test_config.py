@@ -15,9 +15,8 @@ import pytest
 
 from cvgnn.config import GraphSource, TrainConfig, make_config
 from cvgnn.errors import CvgnnError
-from cvgnn.nn import ESTIMATORS
 from cvgnn.graph.propagation import NORMALIZATIONS
-from cvgnn.nn import INITS, NORMS
+from cvgnn.nn import ACTIVATIONS, ESTIMATORS, INITS, JUMPS, MODELS, NORMS
 from cvgnn.optim import FORMS, OPTIMIZERS
 from cvgnn.sampling import FEATURE_NORMS
 from cvgnn.sampling.loader import BATCH_MODES
@@ -25,6 +24,9 @@ from cvgnn.sampling.schemes import SCHEMES
 from cvgnn.training import OUTPUTS, SCHEDULES
 
 CHOICES = {
+    "model": tuple(MODELS),
+    "activation": ACTIVATIONS,
+    "jk": JUMPS,
     "estimator": ESTIMATORS,
     "scheme": SCHEMES,
     "optimizer": OPTIMIZERS,
@@ -45,10 +47,15 @@ NOT_WHOLE = (0, -1, True, 1.0, 2.5, "2", None)
 DROPPED = ("dropout", "input_dropout", "label_smoothing")
 NOT_A_NUMBER = (math.nan, math.inf, -math.inf, True, "0.1")
 REFUSED: list[tuple[str, Any]] = [
-    *((name, value) for name in ("batch_size", "epochs", "layers", "hidden", "eval_every") for value in NOT_WHOLE),
+    *(
+        (name, value)
+        for name in ("batch_size", "epochs", "layers", "hidden", "eval_every", "norm_every")
+        for value in NOT_WHOLE
+    ),
     *(("threads", value) for value in (0, -1, True, 1.5, "2")),
     *(("seed", value) for value in (-1, True, 0.0, "0", None)),
-    *(("bias", value) for value in (0, 1, None, "False")),
+    *((name, value) for name in ("bias", "residual", "input_layer") for value in (0, 1, None, "False")),
+    *(("device", value) for value in ("", None, 0)),
     *(("lr", value) for value in (0, 0.0, -0.01, None, *NOT_A_NUMBER)),
     *(("weight_decay", value) for value in (-1e-9, None, *NOT_A_NUMBER)),
     *((name, value) for name in ("nu_min", "clip_norm") for value in (0.0, -1e-8, *NOT_A_NUMBER)),
@@ -175,7 +182,12 @@ def test_make_config_leaves_its_arguments_alone() -> None:
 DEFAULTS = TrainConfig()
 OTHER = {
     **{name: next(n for n in names if n != getattr(DEFAULTS, name)) for name, names in CHOICES.items()},
-    "num_neighbors": (5, -1),
+    "model": "gcnii",  # sage and gin have a normalization of their own
+    "norm_every": 17,
+    "residual": True,
+    "input_layer": True,
+    "device": "cuda",
+    "num_neighbors": (5, -1, 2),
     "lr": 0.123,
     "beta1": 0.5,
     "beta2": 0.25,

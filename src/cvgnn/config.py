@@ -90,10 +90,6 @@ class TrainConfig:
     The defaults train the bundled CiteSeer graph in a few seconds.
     """
 
-    model: Literal["gcn", "sage", "gin", "gcnii"] = "gcn"
-    """Kind of layers: gcn = the paper's; sage = mean of the neighbors and an own weight for the node itself; gin = sum
-    and a two-layer MLP; gcnii = GCN with initial residual and identity mapping between linear layers, for depth."""
-
     estimator: Literal["cv", "ns", "exact"] = "cv"
     """How neighbors are aggregated: cv = sampling with the control variate, ns = sampling alone, exact = all."""
 
@@ -142,6 +138,10 @@ class TrainConfig:
 
     patience: int = 0
     """Stop early if the validation accuracy has not risen for so many epochs; 0 = train all epochs."""
+
+    model: Literal["gcn", "sage", "gin", "gcnii"] = "gcn"
+    """Kind of layers: gcn = the paper's; sage = mean of the neighbors and an own weight for the node itself; gin = sum
+    and a two-layer MLP; gcnii = GCN with initial residual and identity mapping between linear layers, for depth."""
 
     layers: int = 2
     """Number of convolutions, the depth of the network."""

@@ -12,8 +12,7 @@ from cvgnn.config import TrainConfig, make_config
 from cvgnn.diagnose import diagnose_history
 from cvgnn.diagnose.subject import fresh_trainer, stops
 from cvgnn.errors import CvgnnError
-from cvgnn.nn import ControlVariate
-from cvgnn.nn import exact_hidden
+from cvgnn.nn import ControlVariate, exact_hidden
 from tests.build import graph_from_dense, random_adjacency
 
 GRAPH = graph_from_dense(random_adjacency(40, mean_degree=2, weighted=False, seed=3))

@@ -11,8 +11,7 @@ from cvgnn.diagnose.measure import Measured, Resampling, batch_outputs, exact_ou
 from cvgnn.diagnose.subject import FIRST_STEP, fresh_trainer, stops
 from cvgnn.diagnose.variants import Variant, require_histories, variants
 from cvgnn.errors import CvgnnError
-from cvgnn.nn import ControlVariate
-from cvgnn.nn import exact_logits
+from cvgnn.nn import ControlVariate, exact_logits
 from cvgnn.reference import cv_forward_backward, exact_forward
 from cvgnn.sampling import Batch
 from cvgnn.training import Trainer

@@ -14,11 +14,11 @@ from cvgnn.diagnose import subject
 from cvgnn.diagnose.measure import first_batch
 from cvgnn.diagnose.subject import fresh_trainer, in_float64, recorded, stops, trainer_of_run
 from cvgnn.errors import CvgnnError
-from cvgnn.nn import ControlVariate
 from cvgnn.experiments.folder import RunFolder
 from cvgnn.experiments.memory import estimate
 from cvgnn.experiments.run import build_trainer
 from cvgnn.experiments.session import train_in
+from cvgnn.nn import ControlVariate
 from cvgnn.training import Trainer
 from tests.build import graph_from_dense, random_adjacency
 

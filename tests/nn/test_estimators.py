@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.nn import ControlVariate, Estimator, SampledSum
 from cvgnn.graph import Propagation
-from cvgnn.nn import GCN, exact_hidden, exact_logits
+from cvgnn.nn import GCN, ControlVariate, Estimator, SampledSum, exact_hidden, exact_logits
 from cvgnn.sampling import SCHEMES, Batch, BatchLoader, NeighborSampler, propagate_features
 from tests.build import graph_from_dense, random_adjacency
 

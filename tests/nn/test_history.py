@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.nn import History
 from cvgnn.graph import Rows
+from cvgnn.nn import History
 
 
 def rows(seed: int, num_rows: int, num_nodes: int) -> Rows:

@@ -7,11 +7,11 @@ import weakref
 
 import pytest
 import torch
+from cvgnn.model.hidden import Sigma, activate_and_aggregate, activate_in_place
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from cvgnn.graph import Rows
-from cvgnn.model.hidden import Sigma, activate_and_aggregate, activate_in_place
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.layer_kernels import PART
 from cvgnn.sampling import Block

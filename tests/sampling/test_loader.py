@@ -198,7 +198,7 @@ def test_drawing_waits_for_its_cue_once_there_is_one() -> None:
 
 def test_the_cue_of_a_loader_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several epochs at once, cues at any moment: the batches are the same."""
-    monkeypatch.setattr(loader_module, "team_size", lambda: 2)
+    monkeypatch.setattr(loader_module, "num_threads", lambda: 2)
     monkeypatch.setattr(loader_module, "WORTH_DRAWING_AHEAD", 0)
     mine, expected = loader(), [[b.ids.tolist() for b in loader().epoch(e)] for e in (1, 2)]
     found: list[list[list[int]]] = [[], []]
@@ -212,7 +212,7 @@ def test_the_cue_of_a_loader_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(("team", "batch_size", "ahead"), [(1, 2000, False), (2, 2000, True), (2, 5, False)])
 def test_who_draws(team: int, batch_size: int, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread, if there is one and the batch is large enough for it to pay."""
-    monkeypatch.setattr(loader_module, "team_size", lambda: team)
+    monkeypatch.setattr(loader_module, "num_threads", lambda: team)
     rng = np.random.default_rng(0)
     graph = from_edges(
         rng.integers(0, 2000, (2, 9000)), x=torch.ones(2000, 1), y=np.zeros(2000, int), train_ids=range(2000)

@@ -179,9 +179,9 @@ def test_two_threads(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_drawing_ahead_changes_nothing(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "WORTH_DRAWING_AHEAD", 0)
     with thread_count(1):
-        monkeypatch.setattr(loader, "team_size", lambda: 2)
+        monkeypatch.setattr(loader, "num_threads", lambda: 2)
         ahead = compare(VARIANTS[variant], tmp_path, STOPS[2:5])
-        monkeypatch.setattr(loader, "team_size", lambda: 1)
+        monkeypatch.setattr(loader, "num_threads", lambda: 1)
         assert compare(VARIANTS[variant], tmp_path, []) == ahead
 
 
@@ -250,7 +250,7 @@ def test_what_a_checkpoint_holds() -> None:
     weights = [f"layers.{k}.{name}" for k in range(3) for name in ("weight", "bias")]
     assert tensors.keys() == {
         *(f"{kind}.{name}" for kind in ("model", "best", "tau") for name in weights),
-        *(f"estimator.history.{k}.{name}" for k in (1, 2) for name in ("values", "written")),
+        *(f"estimator.histories.{k}.{name}" for k in (0, 1) for name in ("values", "written")),
         *(f"optimizer.{i}.{name}" for i in range(6) for name in ("M", "V")),
     }
     assert numbers.keys() == {"iterations", "position", "best", "tau", "optimizer"}
@@ -264,8 +264,8 @@ def test_the_tensors_are_the_trainers_own() -> None:
     trainer = build({})
     run(trainer, [], eval_every=1, stop=("step", 2))
     tensors, _ = trainer_state(trainer)
-    for k, history in enumerate(trainer.estimator.histories, start=1):  # type: ignore[attr-defined]
-        assert tensors[f"estimator.history.{k}.values"].data_ptr() == history.values.data_ptr()
+    for k, history in enumerate(trainer.estimator.histories):  # type: ignore[attr-defined]
+        assert tensors[f"estimator.histories.{k}.values"].data_ptr() == history.values.data_ptr()
     for name, parameter in trainer.model.named_parameters():
         assert tensors[f"model.{name}"].data_ptr() == parameter.data_ptr()
         assert not tensors[f"model.{name}"].requires_grad
@@ -377,11 +377,11 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], object], 
     "no best weight": (tensor("best.layers.1.bias", None), "the state lacks best.layers.1.bias"),
     "a best weight of another shape": (tensor("best.layers.1.bias", torch.ones(3)), "best.layers.1.bias is"),
     "no tau weight": (tensor("tau.layers.1.bias", None), "the state lacks tau.layers.1.bias"),
-    "no history": (tensor("estimator.histories.0.values", None), "the history's state lacks 'values'"),
-    "no ages": (tensor("estimator.histories.1.written", None), "the history's state lacks 'written'"),
-    "a short history": (tensor("estimator.histories.0.values", torch.ones(59, 5)), r"history 'values' is torch.float32 \[60, 5\]"),
-    "a history of another dtype": (tensor("estimator.histories.0.values", torch.ones(60, 5).bfloat16()), "history 'values' is torch.float32"),
-    "ages as floats": (tensor("estimator.histories.0.written", torch.ones(60)), "history 'written' is torch.int64"),
+    "no history": (tensor("estimator.histories.0.values", None), "the state of the estimator lacks 'histories.0.values'"),
+    "no ages": (tensor("estimator.histories.1.written", None), "the state of the estimator lacks 'histories.1.written'"),
+    "a short history": (tensor("estimator.histories.0.values", torch.ones(59, 5)), r"'histories.0.values' is torch.float32 \[60, 5\]"),
+    "a history of another dtype": (tensor("estimator.histories.0.values", torch.ones(60, 5).bfloat16()), "'histories.0.values' is torch.float32"),
+    "ages as floats": (tensor("estimator.histories.0.written", torch.ones(60)), "'histories.0.written' is torch.int64"),
     "a history too many": (tensor("estimator.histories.2.values", torch.ones(60, 5)), "which this estimator does not have"),
     "a moment of another shape": (tensor(V, torch.ones(5, 7)), rf"{V} has shape \[5, 7\], its parameter \[7, 5\]"),
     "a moment of whole numbers": (tensor(V, torch.ones(7, 5).long()), V),
@@ -461,8 +461,8 @@ def test_a_state_without_numbers(numbers: Any) -> None:
         ({"hidden": 6}, "model.layers.0.bias is torch.float32|model.layers.0.weight is torch.float32"),
         ({"layers": 2}, "model.layers.1.weight is torch.float32"),
         ({"norm": "layer"}, "the state lacks model.layers.0.norm.weight"),
-        ({"estimator": "ns"}, "this estimator keeps no state, but histories.0.values"),
-        ({"history_dtype": "bfloat16"}, "history 'values' is torch.bfloat16"),
+        ({"estimator": "ns"}, "the state holds histories.0.values.* which this estimator does not have"),
+        ({"history_dtype": "bfloat16"}, "'histories.0.values' is torch.bfloat16"),
         ({"kind": "float64"}, "in the model"),
     ],
     ids=str,

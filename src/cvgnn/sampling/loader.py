@@ -109,6 +109,16 @@ class BatchLoader:
         self.mode = mode
         self.seed = require_integer("seed", seed, at_least=0)
         self._cue = Cue()
+        self._epochs_read = 0
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return self.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches of the next epoch, as of a `DataLoader`: 1 at first, then 2, and so on."""
+        self._epochs_read += 1
+        return self.epoch(self._epochs_read)
 
     @property
     def steps_per_epoch(self) -> int:

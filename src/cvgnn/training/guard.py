@@ -138,9 +138,10 @@ def _in_order(model: Network, batch: Batch, estimator: Estimator) -> Iterator[tu
         correction = estimator.correction(k, batch)
         if correction is not None:
             yield f"the history term of H^({k})", correction
-    for name, tensor in model.trace(batch, estimator):
-        what = "the aggregate of H" if name.startswith("S") else "the logits, Z" if name.startswith("Z") else "H"
-        yield what + name[1:], tensor
+    logits = f"Z^({model.num_layers + (model.head is not None)})"
+    kinds = {"Z": "A W of layer^({}),", "H": "H^({})", "S": "the aggregate of H^({})"}
+    for name, tensor in model.trace(batch, estimator, linear=True):
+        yield f"the logits, {name}," if name == logits else kinds[name[0]].format(name[3:-1]), tensor
     estimator.discard()
 
 
