@@ -21,15 +21,13 @@ import numpy as np
 import torch
 from torch.nn.functional import layer_norm
 
-from cvgnn.nn import History
 from cvgnn.graph import Rows, weighted_sum
-from cvgnn.nn import hidden, passes, small
-from cvgnn.ops import bf16_row_sum as bfloat16
+from cvgnn.nn import History
 from cvgnn.ops.bf16_matmul import is_native
 from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.fused_layer import Sigma, hidden_layer
 from cvgnn.ops.history_write import write_rows
 from cvgnn.ops.matmul import product, weight_gradient
-from cvgnn.sampling import Batch, Block
 
 Work = Callable[[], object]
 LAYER_0 = (("Flickr", 4700, 500, 256), ("arxiv", 2770, 128, 256), ("Reddit", 2920, 602, 128))
@@ -109,11 +107,11 @@ def activation(repetitions: int, n: int, d: int, p: float) -> list[dict[str, Any
     Z, bias, gain, shift = variables = [torch.randn(*s, requires_grad=True) for s in ((n, d), (d,), (d,), (d,))]
     grad = torch.randn(n, d)
     identity = Rows(torch.arange(n + 1).int(), torch.arange(n).int(), torch.ones(n))
-    block = Block(torch.arange(n), identity, identity, None)
     drop = Dropout(p, key=1) if p else None
+    sigma = Sigma(gain, shift)
 
-    def ours() -> tuple[torch.Tensor, torch.Tensor, hidden.Pass]:
-        return hidden.forward(Z, hidden.Sigma(bias, gain, shift), drop, block, None)
+    def ours() -> torch.Tensor:
+        return hidden_layer(Z + bias, sigma, drop=drop, sampled=identity, transposed=identity).aggregate  # type: ignore[return-value]
 
     def torchs() -> torch.Tensor:
         Y = torch.relu(layer_norm(Z + bias, (d,), gain, shift))
@@ -122,33 +120,11 @@ def activation(repetitions: int, n: int, d: int, p: float) -> list[dict[str, Any
     name = f"{n}x{d}, dropout {p}"
     back = compare(
         f"and its gradient {name}",
-        lambda: hidden.backward(grad, ours()[2]),
+        lambda: torch.autograd.grad(ours(), variables, grad),
         lambda: torch.autograd.grad(torchs(), variables, grad),
         repetitions,
     )
     return [compare(f"activation {name}", ours, torchs, repetitions), back]
-
-
-def last_layers(repetitions: int) -> list[dict[str, Any]]:
-    """Logits, cross entropy and the gradients of the last layer, 200 times each."""
-    rows = []
-    for n, d, C in ((10, 32, 7), (10, 64, 7), (50, 32, 7), (140, 64, 7), (60, 256, 3), (120, 256, 6), (200, 256, 40)):
-        A, W, bias = torch.randn(n, d), torch.nn.Parameter(torch.randn(d, C)), torch.nn.Parameter(torch.randn(C))
-        ids = torch.arange(n)
-        batch = Batch(step=1, ids=ids, place=None, blocks=(), inputs=ids)
-        labels = torch.randint(C, (n,))
-
-        def one_call(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
-            for _ in range(200):
-                small.last_layer(A, W, bias, batch, labels, 0.0)
-
-        def torchs(A=A, W=W, bias=bias, batch=batch, labels=labels) -> None:  # type: ignore[no-untyped-def]
-            for _ in range(200):
-                passes.last_layer(lambda a, b: A[a:b], W, bias, batch, labels, 0.0, [(0, len(A))], wanted=True)
-
-        with torch.no_grad():
-            rows.append(compare(f"{n} nodes, width {d}, {C} classes: {n * d * C}", one_call, torchs, repetitions))
-    return rows
 
 
 def writing(name: str, N: int, d: int, n: int, repetitions: int) -> dict[str, Any]:
@@ -182,7 +158,7 @@ def histories(repetitions: int) -> list[dict[str, Any]]:
     return [
         compare(
             "bfloat16 history against float32, Reddit size",
-            lambda: bfloat16.weighted_sum(rows("ours"), narrow.values),
+            lambda: weighted_sum(rows("ours"), narrow.values),
             lambda: weighted_sum(rows("other"), table),
             repetitions,
         )
@@ -204,7 +180,6 @@ def main() -> None:
             *activation(n, 4700, 256, 0.2),
             *activation(n, 2800, 256, 0.0),
         ],
-        "The last layer of a small batch (its multiply-adds): one compiled call against torch's": last_layers(n),
         "History writes against index_copy_": [
             writing("Flickr", 89_250, 256, 4700, n),
             writing("arxiv", 169_343, 256, 2800, n),

@@ -55,7 +55,7 @@ class Contestant(ABC):
 
 
 def tensors_of(model: GCN) -> list[Tensor]:
-    first, last = model.in_order
+    first, last = model.layers
     return [t for t in (first.weight, *first.sigma, last.weight, last.bias) if t is not None]
 
 

@@ -17,14 +17,11 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from cvgnn import moving
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
-from cvgnn.nn import small
+from cvgnn.ops import history_write, sampling_kernels, sparse_matmul
 from cvgnn.ops import layer_kernels as kernels
-from cvgnn.ops import sampling_kernels
-from cvgnn.ops import sparse_matmul as sparse_product
 from cvgnn.training import Trainer
 from step import forever
 
@@ -33,11 +30,9 @@ KERNELS = (
     (kernels, "forward", "bias, LayerNorm, ReLU, dropout"),
     (kernels, "aggregate", "sampled sum"),
     (kernels, "backward", "gradient of the hidden layer"),
-    (kernels, "cross_entropy", "loss and its gradient"),
-    (small, "_two_layers", "both layers of a small batch, forward and back"),
-    (moving, "_write", "history writes"),
-    (sparse_product, "multiply", "sparse product"),
-    (sparse_product, "accumulate", "sparse gradient"),
+    (history_write, "_write", "history writes"),
+    (sparse_matmul, "multiply", "sparse product"),
+    (sparse_matmul, "accumulate", "sparse gradient"),
 )
 NAMES = {
     "aten::mm": "matrix products (mm)",

@@ -11,8 +11,7 @@ the sum of this step's history rows. `bfloat16` stores features and histories in
 Blocks of undisturbed iterations, of instrumented iterations and of roofline parts alternate; each figure is a median
 over the blocks, a ratio the median of the blocks' ratios. The parts are timed without overlap (no prefetching), so
 their sum may exceed the iteration; what threads share counts as the mean over them, and `rest` holds their waiting for
-each other. On a small batch one compiled call chains them; then its Python source is run instead, which calls the same
-compiled parts one by one, and `top` is the last layer, forward and back.
+each other.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -33,13 +31,14 @@ import torch
 from cvgnn.experiments.machine import thread_count
 from cvgnn.experiments.recipes import paper_recipe
 from cvgnn.experiments.run import build_trainer
-from cvgnn.nn import hidden, passes, small
+from cvgnn.ops import fused_layer
 from cvgnn.ops import layer_kernels as kernels
+from cvgnn.ops.row_input import SparseInput
 from cvgnn.sampling import Batch
 from cvgnn.training import Trainer
 
 BLOCK = 10
-PARTS = ("sampling", "gather", "forward", "history", "top", "backward", "optimizer", "rest")
+PARTS = ("sampling", "gather", "forward", "history", "backward", "optimizer", "rest")
 
 
 class Clock:
@@ -103,27 +102,20 @@ def instrumented(trainer: Trainer, batches: Iterator[Batch]) -> dict[str, float]
     places = [
         ("sampling", trainer.loader, "_batch"),
         ("gather", estimator.features, "rows"),
-        ("forward", passes, "product_into"),
-        ("forward", passes, "product"),
-        ("forward", hidden.Pass, "activate"),
-        ("forward", hidden.Pass, "aggregate"),
-        ("forward", torch, "log_softmax"),
-        ("forward", kernels, "cross_entropy"),
+        ("forward", fused_layer, "multiply_into"),
+        ("forward", kernels, "forward"),
+        ("forward", kernels, "aggregate"),
         *(("history", history, "weighted_sum") for history in histories),
         ("history", estimator, "commit"),
-        ("backward", hidden.Back, "rows"),
-        ("backward", passes, "weight_gradient"),
-        ("backward", passes, "input_gradient_into"),
+        ("backward", kernels, "backward"),
+        ("backward", fused_layer, "weight_gradient"),
+        ("backward", fused_layer, "input_gradient_into"),
+        ("backward", SparseInput, "weight_gradient"),
         ("optimizer", trainer.optimizer, "step"),
-        ("forward", small, "multiply"),
-        ("backward", small, "accumulate"),
     ]
     originals = [getattr(owner, name) for _, owner, name in places]
     for (part, owner, name), original in zip(places, originals, strict=True):
         setattr(owner, name, clock.wrap(part, original))
-    chained = small._two_layers
-    small._two_layers = chained.py_func
-    small.kernels = one_by_one_kernels(clock, {history.values.data_ptr() for history in histories})  # type: ignore[assignment]
     try:
         start = time.perf_counter()
         for _ in range(BLOCK):
@@ -132,22 +124,9 @@ def instrumented(trainer: Trainer, batches: Iterator[Batch]) -> dict[str, float]
     finally:
         for (_, owner, name), original in zip(places, originals, strict=True):
             setattr(owner, name, original)
-        small._two_layers, small.kernels = chained, kernels
     seconds = clock.seconds
     seconds["rest"] = whole - sum(seconds.values())
     return {part: s * 1e3 / BLOCK for part, s in seconds.items()}
-
-
-def one_by_one_kernels(clock: Clock, histories: set[int]) -> SimpleNamespace:
-    """The kernels that a small batch's call chains, timed; a sum of rows of a history is not a sampled sum."""
-    of_history, of_layer = (clock.wrap(part, kernels.aggregate) for part in ("history", "forward"))
-    return SimpleNamespace(
-        rows_in_part=kernels.rows_in_part,
-        forward=clock.wrap("forward", kernels.forward),
-        aggregate=lambda *args: (of_history if args[3].ctypes.data in histories else of_layer)(*args),
-        top=clock.wrap("top", kernels.top),
-        backward=clock.wrap("backward", kernels.backward),
-    )
 
 
 def roofline(trainer: Trainer, batch: Batch, threads: int) -> dict[str, float]:
@@ -170,7 +149,7 @@ def roofline(trainer: Trainer, batch: Batch, threads: int) -> dict[str, float]:
         work = {
             "history gather": lambda: history.weighted_sum(remainder),
             "forward product": lambda: A.product(W),
-            "gradient product": lambda: A.transposed_product(dZ),
+            "gradient product": lambda: A.weight_gradient(dZ),
         }
     parts = {part: milliseconds(function) for part, function in work.items()}
     if threads > 1:

@@ -293,7 +293,7 @@ IMPOSSIBLE = [
     (["--optimizer", "rmsprop"], "unknown optimizer 'rmsprop'; known: sgd, heavy-ball, adam, amsgrad, adagrad"),
     (["--form", "x"], "unknown form 'x'; known: torch, paper"),
     (["--batches", "x"], "unknown batches 'x'; known: shuffle, replacement"),
-    (["--norm", "batch"], "unknown norm 'batch'; known: layer, none"),
+    (["--norm", "group"], "unknown norm 'group'; known: layer, batch, none"),
     (["--normalization", "x"], "unknown normalization 'x'; known: symmetric, random-walk"),
     (["--history-dtype", "int8"], "unknown history_dtype 'int8'; known: float32, bfloat16"),
     (["--feature-dtype", "float16"], "unknown feature_dtype 'float16'; known: float32, bfloat16"),

@@ -20,7 +20,7 @@ def by_autograd(model: GCN, P: torch.Tensor, graph: Graph, weight_decay: float) 
     x = graph.x if isinstance(graph.x, torch.Tensor) else graph.x.to_dense()
     parameters = list(model.parameters())
     H = x
-    for k, layer in enumerate(model.in_order):
+    for k, layer in enumerate(model.layers):
         H = P @ H @ layer.weight
         H = H if layer.bias is None else H + layer.bias
         if k < model.num_layers - 1:

@@ -36,7 +36,7 @@ def written_out(trainer: Trainer) -> torch.Tensor:
     def F(w: torch.Tensor) -> torch.Tensor:
         parts = iter(p.reshape(s) for p, (s, _) in zip(w.split([n for _, n in shapes]), shapes, strict=True))
         H = x
-        for k, layer in enumerate(model.in_order):
+        for k, layer in enumerate(model.layers):
             H = P @ H @ next(parts) + next(parts)
             if k < model.num_layers - 1:
                 if layer.norm is not None:

@@ -86,7 +86,7 @@ def test_the_split_of_the_gradients_of_the_reference(estimator: str, layers: int
     assert found.gradient_norm2["all"] == pytest.approx((g**2).sum(), rel=1e-10)
     cosine = (G @ g) / np.linalg.norm(G, axis=2) / np.linalg.norm(g)
     np.testing.assert_allclose(found.cosines["all"], cosine.mean(axis=1), rtol=1e-10)
-    ends = np.cumsum([0, *(sum(p.numel() for p in layer.parameters()) for layer in trainer.model.in_order)])
+    ends = np.cumsum([0, *(sum(p.numel() for p in layer.parameters()) for layer in trainer.model.layers)])
     for k in range(layers):
         part = slice(ends[k], ends[k + 1])
         assert found.gradient_norm2[f"layer {k}"] == pytest.approx((g[part] ** 2).sum(), rel=1e-10)

@@ -30,7 +30,8 @@ OTHER: dict[str, Any] = {
     "layers": 3, "hidden": 65, "norm": "layer", "bias": False, "dropout": 0.25, "normalization": "random-walk",
     "history_dtype": "bfloat16", "output": "last", "eval_every": 2, "seed": 1, "clip_norm": 1.0, "bad_step": "skip",
     "input_dropout": 0.5, "feature_norm": "row", "init": "glorot", "label_smoothing": 0.1,
-    "feature_dtype": "bfloat16",
+    "feature_dtype": "bfloat16", "model": "gcnii", "residual": True, "activation": "elu", "jk": "concat",
+    "input_layer": True, "norm_every": 7, "device": "cuda",
 }  # fmt: skip
 FREE = {"epochs": 7, "patience": 5, "threads": 2}
 """What may change; the threads that are used are given apart."""
@@ -282,7 +283,7 @@ CODE_CHANGES: dict[str, Callable[[Path], object]] = {
     "a line more": lambda p: (p / "rng.py").write_text((p / "rng.py").read_text() + "\n"),
     "another letter": lambda p: (p / "rng.py").write_text((p / "rng.py").read_text().replace("e", "E", 1)),
     "a file more": lambda p: (p / "new.py").write_text(""),
-    "a file less": lambda p: (p / "model" / "dropout.py").unlink(),
+    "a file less": lambda p: (p / "ops" / "dropout.py").unlink(),
     "a file of another name": lambda p: (p / "rng.py").rename(p / "gnr.py"),
 }
 

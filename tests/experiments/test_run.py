@@ -364,7 +364,7 @@ def test_tau_is_an_iterate_of_the_run() -> None:
         if tau > 1:
             assert_same_weights(run, small(output="last", epochs=tau - 1, batch_size=30, seed=seed))
         else:
-            start = GCN(in_channels=FEATURES, hidden_channels=8, out_channels=CLASSES, seed=seed)
+            start = GCN(in_channels=FEATURES, hidden_channels=8, out_channels=CLASSES, norm=run.config.norm, seed=seed)
             assert all(torch.equal(w, start.state_dict()[name]) for name, w in run.model.state_dict().items())
     assert len(seen) > 2
 

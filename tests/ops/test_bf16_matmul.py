@@ -191,7 +191,7 @@ def test_exact_inference_rounds_the_features_alone() -> None:
     P = Propagation(graph)
     features = propagate_features(graph, P, storage=torch.bfloat16)
     model = GCN(in_channels=6, hidden_channels=5, out_channels=3, norm="none", dtype=torch.float64)
-    first, last = model.in_order
+    first, last = model.layers
     H = torch.relu(bits(P.product(graph.x)) @ first.weight + first.bias)  # type: ignore[arg-type]
     expected = P.dense() @ H @ last.weight + last.bias
     torch.testing.assert_close(exact_logits(model, features, P), expected.detach(), rtol=0, atol=1e-12)

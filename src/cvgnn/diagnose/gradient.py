@@ -64,7 +64,7 @@ def batch_gradient(
         weight_decay: L2 coefficient, added to the gradient.
         label_smoothing: share of each label that the loss spreads over all classes.
     """
-    with _without_dropout(model):
+    with without_dropout(model):
         logits = batch.select(model(batch, estimator))
     estimator.discard()
     loss = cross_entropy(logits, labels[batch.ids], label_smoothing=label_smoothing)
@@ -122,7 +122,7 @@ class FullGradient:
 
 
 @contextlib.contextmanager
-def _without_dropout(model: Network) -> Iterator[None]:
+def without_dropout(model: Network) -> Iterator[None]:
     """Without dropout; the mode is as before afterwards."""
     mode = model.training
     model.eval()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from cvgnn.diagnose.gradient import without_dropout
 from cvgnn.graph import Propagation
 from cvgnn.nn import Network, SampledSum
 from cvgnn.ops.backend import plain
@@ -64,7 +65,7 @@ class Hessian:
 
     def loss(self, model: Network) -> Tensor:
         """`F(W)`, differentiable twice by the parameters."""
-        with plain():  # public torch operations can be differentiated any number of times; the fused ones once
+        with plain(), without_dropout(model):  # plain operations have all derivatives, the fused ones one
             logits = model(self._batch, self._estimator)
         F: Tensor = cross_entropy(logits, self._labels)
         if self._weight_decay:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.diagnose.gradient import FullGradient, batch_gradient, layer_slices
+from cvgnn.diagnose.gradient import FullGradient, batch_gradient, layer_slices, without_dropout
 from cvgnn.diagnose.statistics import Array, Batches, Draws, GivenBatches, Moments, Units, moments
 from cvgnn.diagnose.subject import FIRST_EPOCH, FIRST_STEP
 from cvgnn.diagnose.variants import Variant
@@ -145,10 +145,8 @@ def batch_outputs(model: Network, batch: Batch, estimator: Estimator) -> dict[st
 
     The rows are those of `r^(k+1)`; the batch's own nodes come first in all of them.
     """
-    mode = model.training
-    model.eval()
-    found = {name.replace("S", "A"): tensor for name, tensor in model.trace(batch, estimator, linear=True)}
-    model.train(mode)
+    with without_dropout(model):
+        found = {name.replace("S", "A"): tensor for name, tensor in model.trace(batch, estimator, linear=True)}
     estimator.discard()
     return {name: found[name] for name in _names(model)}
 

@@ -78,7 +78,7 @@ def make_optimizer(
     params: ParamsT,
     *,
     form: str = "torch",
-    lr: float,
+    lr: float = 0.01,
     beta1: float | None = None,
     beta2: float | None = None,
     nu_min: float | None = None,

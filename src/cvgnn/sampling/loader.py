@@ -95,7 +95,7 @@ class BatchLoader:
         train_ids: Tensor,
         sampler: NeighborSampler,
         *,
-        batch_size: int,
+        batch_size: int = 512,
         mode: BatchMode = "shuffle",
         seed: int = 0,
     ) -> None:
