@@ -25,9 +25,9 @@ def test_a_layer_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     layer, head = model.layer(0), model.layer(1)  # type: ignore[attr-defined]
     X, M = graph.x.to_dense(), P.dense()  # type: ignore[attr-defined]
     with torch.no_grad():  # exact inference against the formula written out
-        Z = M @ X @ layer.weight + (M @ X - X) @ layer.difference_weight + layer.bias
-        H = torch.relu(layer.norm(Z))
-        expected = M @ H @ head.weight + (M @ H - H) @ head.difference_weight + head.bias
+        H = torch.relu(layer.norm((M @ X + layer.share * X) @ layer.weight + layer.bias))
+        expected = (M @ H + head.share * H) @ head.weight + head.bias
+        assert abs(float(layer.share)) > 1e-3
     torch.testing.assert_close(exact_logits(model, features, P), expected, rtol=0, atol=1e-4)  # type: ignore[arg-type]
 
 

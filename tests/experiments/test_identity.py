@@ -63,7 +63,7 @@ def test_equal_runs_are_equal() -> None:
 
 
 def test_it_survives_json() -> None:
-    for mine in (of(), of(**{**OTHER, "num_neighbors": (3, 2), "lr": 0.1 + 0.2})):
+    for mine in (of(), of(**{**OTHER, "num_neighbors": (3, 2, 2), "lr": 0.1 + 0.2})):
         assert json.loads(json.dumps(mine, allow_nan=False)) == mine
 
 
