@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from cvgnn.ops.threads import (
-    row_ranges,
     WORTH_SHARING,
     WORTH_TWO_ROUNDS,
     num_threads,
     one_torch_thread,
+    row_ranges,
     run_ranges,
     run_rows,
     torch_threads,
