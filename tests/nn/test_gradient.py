@@ -13,10 +13,19 @@ from scipy.sparse import csr_array
 from torch.nn.functional import cross_entropy
 
 from cvgnn.errors import CvgnnError
-from cvgnn.nn import ControlVariate, Estimator, SampledSum
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Graph, Propagation, SparseFeatures
-from cvgnn.nn import GCN, ByHand, check_labels, exact_hidden, loss_and_gradient, small
+from cvgnn.nn import (
+    GCN,
+    ByHand,
+    ControlVariate,
+    Estimator,
+    SampledSum,
+    check_labels,
+    exact_hidden,
+    loss_and_gradient,
+    small,
+)
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops import threads as parallel
 from cvgnn.sampling import BatchLoader, FeatureSource, LayerInput, NeighborSampler, propagate_features

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, layer_norm
 
-from cvgnn.nn import ControlVariate
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Propagation
-from cvgnn.nn import GCN, exact_hidden, exact_logits, loss_and_gradient
+from cvgnn.nn import GCN, ControlVariate, exact_hidden, exact_logits, loss_and_gradient
 from cvgnn.ops import bf16_matmul as rounded
 from cvgnn.ops import threads as parallel
 from cvgnn.ops.matmul import linear, product, weight_gradient
