@@ -479,6 +479,23 @@ def test_what_does_not_fit_together(change: dict[str, Any], said: str) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("twin", [False, True], ids=["compiled", "plain"])
+@pytest.mark.parametrize("given", ["sampled", "transposed"])
+def test_a_sum_without_its_transpose_is_refused(given: str, twin: bool) -> None:
+    """Or its gradient would be 0."""
+    with pytest.raises(CvgnnError, match="a sampled sum needs both the matrix and its transpose"):
+        both(twin, lambda: hidden_layer(draw(3, 2), Sigma(), **{given: sparse(torch.eye(3).double())}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("twin", [False, True], ids=["compiled", "plain"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_another_dtype_is_refused(dtype: torch.dtype, twin: bool) -> None:
+    A, W = torch.ones(3, 2, dtype=dtype), torch.ones(2, 4, dtype=dtype)
+    for Z in (A, Affine(((A, W),))):
+        with pytest.raises(CvgnnError, match=rf"a layer computes in torch\.float32 or torch\.float64, not {dtype}"):
+            both(twin, lambda Z=Z: hidden_layer(Z, Sigma()))
+
+
 @pytest.mark.parametrize("where", ["input", "correction"])
 def test_an_error_in_a_thread_is_raised_and_torch_gets_its_threads_back(
     where: str, monkeypatch: pytest.MonkeyPatch
