@@ -104,6 +104,8 @@ def test_threads_write_every_row_once(count: int, monkeypatch: pytest.MonkeyPatc
         (torch.tensor([0, 1]), (2, 3), r"values must have the shape \[2, 2\], not \[2, 3\]"),
         (torch.tensor([0, 1]), (1, 2), r"values must have the shape \[2, 2\], not \[1, 2\]"),
         (torch.tensor([0, 1], dtype=torch.int32), (2, 2), r"ids must be int64, not torch\.int32"),
+        (torch.tensor([0, 3]), (2, 2), r"ids must lie in 0\.\.2; found 3"),
+        (torch.tensor([0, -1]), (2, 2), r"ids must lie in 0\.\.2; found -1"),
         (torch.tensor([True, False]), (2, 2), r"ids must be int64, not torch\.bool"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -217,9 +218,10 @@ def test_without_dropout_nothing_is_copied() -> None:
         assert rows.dropped(None) is rows
 
 
-@pytest.mark.parametrize("bad", [-1, N, 10**12])
-def test_ids_that_do_not_exist(bad: int) -> None:
-    """Compiled code checks nothing, so this does, in each thing that can be asked first."""
+@pytest.mark.parametrize("twin", [False, True], ids=["compiled", "plain"])
+@pytest.mark.parametrize("bad", [-1, -2, N, 10**12])
+def test_ids_that_do_not_exist(bad: int, twin: bool) -> None:
+    """Compiled code checks nothing, and torch counts from the end, so this does, in each thing that is asked first."""
 
     def rows() -> SparseInput:
         return SparseInput(csr(matrix()), torch.tensor([0, bad, 2]), num_columns=F)
@@ -232,7 +234,10 @@ def test_ids_that_do_not_exist(bad: int) -> None:
         lambda: rows().tensor(torch.float64),
         lambda: rows() @ W.clone().requires_grad_(),
     ):
-        with pytest.raises(CvgnnError, match=rf"ids must lie in 0\.\.{N - 1}; found {bad}"):
+        with (
+            plain() if twin else nullcontext(),
+            pytest.raises(CvgnnError, match=rf"ids must lie in 0\.\.{N - 1}; found {bad}"),
+        ):
             ask()
 
 
