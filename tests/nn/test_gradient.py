@@ -317,6 +317,13 @@ def hooked_layers(model: Network) -> None:
         model.layer(k).register_forward_pre_hook(lambda *_: called("layer pre"))
 
 
+def hooked_layers_backwards(model: Network) -> None:
+    """A layer gives an `Affine`, so a hook sees the gradient of its bias; it must change nothing."""
+    for k in range(model.num_layers):
+        model.layer(k).register_full_backward_hook(lambda *_: called("layer"))
+        model.layer(k).register_full_backward_pre_hook(lambda *_: called("layer pre"))
+
+
 def layer_output_changed(model: Network) -> None:
     def change(module: nn.Module, args: Any, Z: Affine) -> Affine:
         assert Z.bias is not None
@@ -400,7 +407,8 @@ PARAMETERS = [
     shared,
     tied,
 ]
-PASSES = [hooked, output_changed, hooked_backwards, hooked_layers, layer_output_changed, layer_output_a_tensor]
+PASSES = [hooked, output_changed, hooked_backwards, hooked_layers, hooked_layers_backwards, layer_output_changed]
+PASSES += [layer_output_a_tensor]
 CHANGING = [output_changed, hooked_backwards, layer_output_changed, layer_output_a_tensor, hooked_parameter]
 CHANGING += [hooked_gradient, parametrized, shared, tied]
 
@@ -431,6 +439,8 @@ def test_what_autograd_is_needed_for(change: Callable[[Network], None], sparse: 
     if change in CHANGING:  # it has an effect
         gradients = zip(before.gradients.values(), ours.gradients.values(), strict=False)
         assert any(a is None or b is None or a.shape != b.shape or not torch.equal(a, b) for a, b in gradients)
+    if change in (hooked, hooked_layers, hooked_layers_backwards):  # it has none
+        equal(ours, before)
     for name, p in model.named_parameters():
         assert (ours.gradients[name] is not None) == p.requires_grad
 
