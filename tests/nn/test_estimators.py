@@ -8,6 +8,7 @@ import torch
 from cvgnn.errors import CvgnnError
 from cvgnn.graph import Propagation
 from cvgnn.nn import GCN, ControlVariate, Estimator, SampledSum, exact_hidden, exact_logits
+from cvgnn.ops.dropout import Dropout
 from cvgnn.sampling import SCHEMES, Batch, BatchLoader, NeighborSampler, propagate_features
 from tests.build import graph_from_dense, random_adjacency
 
@@ -137,7 +138,12 @@ def test_state_round_trip_continues_identically() -> None:
     net(batch([1, 2], 3, 2), a)
     a.commit(1)
     state = {name: t.clone() for name, t in a.state_dict().items()}
-    assert sorted(state) == ["histories.0.values", "histories.0.written", "histories.1.values", "histories.1.written"]
+    assert sorted(state) == [
+        "histories.0.values",
+        "histories.0.written",
+        "histories.1.values",
+        "histories.1.written",
+    ]
     b.load_state_dict(state)
     later = batch([3, 1], 3, 1, step=2)
     assert torch.equal(net(later, a), net(later, b))
@@ -149,9 +155,55 @@ def test_refused() -> None:
     b = BatchLoader(torch.tensor([0]), sampler, batch_size=1).batch(torch.tensor([0]), 1)
     with pytest.raises(CvgnnError, match="needs a NeighborSampler with control=True"):
         net(b, noisy_cv(net))
-    with pytest.raises(CvgnnError, match=r"keeps no state, but histories\\.0\\.values was given"):
+    with pytest.raises(CvgnnError, match=r"the state holds histories\.0\.values, which this estimator does not have"):
         SampledSum(FEATURES).load_state_dict({"histories.0.values": torch.zeros(1)})
     assert SampledSum(FEATURES).state_dict() == {}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (
+            ControlVariate(FEATURES, [3]),
+            r"'histories\.0\.values' is torch\.float64 \[30, 4\]; .* torch\.float64 \[30, 3\]",
+        ),
+        (
+            ControlVariate(FEATURES, [4], storage=torch.bfloat16),
+            r"'histories\.0\.values' is torch\.float64 \[30, 4\]; the state holds torch\.bfloat16 \[30, 4\]",
+        ),
+    ],
+    ids=["width", "storage"],
+)
+def test_a_state_of_another_shape_or_dtype_is_refused(other: ControlVariate, said: str) -> None:
+    """torch alone would convert a dtype in silence. Nothing is loaded."""
+    cv = ControlVariate(FEATURES, [4])
+    state = other.state_dict()
+    state["histories.0.written"] = torch.ones(N, dtype=torch.int64)
+    with pytest.raises(CvgnnError, match=said):
+        cv.load_state_dict(state)
+    assert not cv.history(1).written.any()
+
+
+def test_an_aggregate_for_a_forward_pass_of_ones_own() -> None:
+    """`aggregate` gives what the network's own pass gets, dropout included, and stages the same writes."""
+    net = model(3, dropout=0.4).train()
+    b = batch([4, 7, 9], 3, 2, step=5)
+    drops = [Dropout.at(0.4, seed=1, step=5, k=k) for k in (1, 2)]
+    mine, theirs = noisy_cv(net), noisy_cv(net)
+    S = FEATURES.rows(b.inputs)
+    for k in range(3):
+        layer = net.layer(k)
+        Z = S @ layer.weight + layer.bias  # type: ignore[operator]
+        if k < 2:
+            S = mine.aggregate(k + 1, b, torch.relu(layer.norm(Z)), drop=drops[k])  # type: ignore[misc]
+    logits = net(b, theirs)
+    torch.testing.assert_close(Z, logits, rtol=0, atol=1e-12)
+    gradients = [torch.autograd.grad(out.square().sum(), list(net.parameters())) for out in (Z, logits)]
+    for ours, fused in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, fused, rtol=0, atol=1e-11)
+    for ours, fused in zip(mine.staged(), theirs.staged(), strict=True):
+        torch.testing.assert_close(ours, fused, rtol=0, atol=1e-12)
+        assert not ours.requires_grad
 
 
 def test_the_dtype_is_the_features() -> None:
@@ -161,8 +213,10 @@ def test_the_dtype_is_the_features() -> None:
 def test_a_state_of_another_depth_is_refused() -> None:
     state = ControlVariate(FEATURES, [4, 4]).state_dict()
     with pytest.raises(
-        CvgnnError, match=r"the state holds histories\\.1\\.values, histories\\.1\\.written, which this estimator"
+        CvgnnError, match=r"the state holds histories\.1\.values, histories\.1\.written, which this estimator"
     ):
         ControlVariate(FEATURES, [4]).load_state_dict(state)
+    with pytest.raises(CvgnnError, match=r"the state of the estimator lacks 'histories\.0\.values'"):
+        ControlVariate(FEATURES, [4]).load_state_dict({})
     with pytest.raises(CvgnnError, match="widths must list the width of each hidden layer, not 4"):
         ControlVariate(FEATURES, 4)  # type: ignore[arg-type]

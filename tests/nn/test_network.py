@@ -16,7 +16,7 @@ def make(**more: object) -> GCN:
 @pytest.mark.parametrize(
     ("more", "names"),
     [
-        ({}, ["0.weight", "0.bias", "0.norm.weight", "0.norm.bias", "1.weight", "1.bias"]),
+        ({"norm": "layer"}, ["0.weight", "0.bias", "0.norm.weight", "0.norm.bias", "1.weight", "1.bias"]),
         ({"norm": "none", "bias": False}, ["0.weight", "1.weight"]),
         ({"num_layers": 1}, ["0.weight", "0.bias"]),
         ({"num_layers": 3, "norm": "none"}, ["0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"]),
@@ -63,16 +63,16 @@ def test_glorot_weights_fill_their_interval_and_biases_are_zero() -> None:
     [
         ({"init": "he"}, "unknown init 'he'"),
         ({"input_dropout": 1.0}, r"input_dropout must be a number in \[0, 1\), not 1.0"),
-        ({"num_layers": 0}, "layers must be a whole number of at least 1, not 0"),
-        ({"hidden_channels": 0}, "hidden must be a whole number of at least 1, not 0"),
+        ({"num_layers": 0}, "num_layers must be a whole number of at least 1, not 0"),
+        ({"hidden_channels": 0}, "hidden_channels must be a whole number of at least 1, not 0"),
         ({"dropout": 1.0}, r"dropout must be a number in \[0, 1\), not 1.0"),
         ({"dropout": -0.1}, r"dropout must be a number in \[0, 1\), not -0.1"),
         ({"dropout": "a"}, r"dropout must be a number in \[0, 1\), not 'a'"),
         ({"in_channels": 0}, "in_channels must be a whole number of at least 1, not 0"),
         ({"out_channels": 0}, "out_channels must be a whole number of at least 1, not 0"),
-        ({"hidden_channels": 2.5}, r"hidden must be a whole number of at least 1, not 2\.5"),
+        ({"hidden_channels": 2.5}, r"hidden_channels must be a whole number of at least 1, not 2\.5"),
         ({"bias": "no"}, "bias must be True or False, not 'no'"),
-        ({"norm": "batch"}, "unknown norm 'batch'; known: layer, none"),
+        ({"norm": "instance"}, "unknown norm 'instance'; known: layer, batch, none"),
     ],
 )
 def test_refused(more: dict[str, object], said: str) -> None:

@@ -11,10 +11,15 @@ from torch.nn.functional import cross_entropy, layer_norm
 
 from cvgnn.experiments.machine import thread_count
 from cvgnn.graph import Propagation
-from cvgnn.nn import GCN, ControlVariate, exact_hidden, exact_logits, loss_and_gradient
+from cvgnn.nn import GCN, ControlVariate, exact_hidden, exact_logits
 from cvgnn.ops import bf16_matmul as rounded
+from cvgnn.ops import fused_layer
 from cvgnn.ops import threads as parallel
-from cvgnn.ops.matmul import linear, product, weight_gradient
+from cvgnn.ops.backend import plain
+from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.fused_layer import Affine, affine
+from cvgnn.ops.matmul import product, weight_gradient
+from cvgnn.ops.row_input import DenseRows
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
 from cvgnn.training import Trainer
 from tests.build import graph_from_dense, random_adjacency
@@ -80,17 +85,27 @@ def test_few_shapes_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     W = torch.ones(3, 2)
     for n in range(1, 1025):
         A = torch.ones(n, 3).bfloat16()
-        rounded.rounded_product(A, W)
-        rounded.rounded_gradient(A, torch.ones(n, 2))
+        rounded.bf16_product(A, W)
+        rounded.bf16_gradient(A, torch.ones(n, 2))
     assert len(shapes) == 2 * (4 + 8 - 1)  # of whole rows, and of the rest, 256 being one of both
 
 
-def test_gradient_of_the_differentiable_product() -> None:
+@pytest.mark.parametrize("way", ["torch", "fused", "plain"])
+def test_gradient_of_the_differentiable_product(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "fused":
+        for module in (parallel, fused_layer):
+            monkeypatch.setattr(module, "WORTH_SHARING", 0)
+        monkeypatch.setattr(parallel, "MAX_IMBALANCE", 0.0)  # one range
     A = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
     W = torch.randn(5, 3, generator=torch.Generator().manual_seed(1), requires_grad=True)
     b = torch.zeros(3, requires_grad=True)
     weight = torch.randn(6, 3, generator=torch.Generator().manual_seed(2))
-    dW, db = torch.autograd.grad((linear(A, W, b) * weight).sum(), [W, b])
+    rows = DenseRows(lambda first, last: A[first:last].clone(), (6, 5))
+    with plain() if way == "plain" else thread_count(2):
+        Z = affine(Affine(((rows, W),), b))
+        assert ("_AffineFunction" in str(Z.grad_fn)) == (way == "fused")
+        dW, db = torch.autograd.grad((Z * weight).sum(), [W, b])
+    assert torch.equal(Z, product(A, W) + b)
     assert torch.equal(dW, weight_gradient(A, weight))
     torch.testing.assert_close(db, weight.sum(dim=0))
 
@@ -111,14 +126,14 @@ class Literal(torch.autograd.Function):
 def literal_loss(model: GCN, batch: Batch, cv: ControlVariate, PX: Tensor, labels: Tensor) -> Tensor:
     """Algorithm 1's loss in float64 from dense matrices, with the features and their products in eight bits."""
     A = bits(PX[batch.inputs])
-    if (drop := model.dropout_at(batch.step, 0)) is not None:
+    if model.input_dropout:
+        drop = Dropout.at(model.input_dropout, seed=model.seed, step=batch.step, k=0)
         A = bits(A.float() * drop.mask((A.shape[0], A.shape[1]), torch.float32))
     for k in range(1, model.num_layers):
         layer, block = model.layer(k - 1), batch.block(k)
         Y = (Literal.apply(A, layer.weight) if k == 1 else A @ layer.weight) + layer.bias  # type: ignore[no-untyped-call]
-        bias, gain, shift = layer.sigma
-        assert bias is not None
-        H = torch.relu(Y if gain is None else layer_norm(Y, (Y.shape[1],), gain, shift))
+        norm: Any = layer.norm
+        H = torch.relu(Y if norm is None else layer_norm(Y, (Y.shape[1],), norm.weight, norm.bias))
         history = cv.history(k).values.double()
         assert block.remainder is not None
         A = block.sampled.dense(H.shape[0]) @ H + block.remainder.dense(len(history)) @ history
@@ -133,12 +148,12 @@ def literal_loss(model: GCN, batch: Batch, cv: ControlVariate, PX: Tensor, label
     ids=str,
 )
 def test_training_is_the_literal_twins_step_by_step(options: dict[str, Any]) -> None:
-    """Loss and gradients at each of thirty steps, by hand and by autograd."""
+    """Loss and gradients at each of thirty steps, compiled and plain."""
     mode = options.pop("mode", "shuffle")
     graph = graph_from_dense(random_adjacency(40, mean_degree=5, weighted=True, seed=0), features=5)
     P = Propagation(graph)
     features = propagate_features(graph, P, storage=torch.bfloat16)
-    options = {"norm": "none", "num_layers": 2} | options
+    options = {"norm": "none", "dropout": 0.0, "num_layers": 2} | options
     model = GCN(in_channels=5, hidden_channels=6, out_channels=3, dtype=torch.float64, **options)
     cv = ControlVariate(features, model.hidden_widths)
     cv.initialize(exact_hidden(model, features, P))
@@ -151,9 +166,11 @@ def test_training_is_the_literal_twins_step_by_step(options: dict[str, Any]) -> 
         for batch in loader.epoch(epoch):
             expected = literal_loss(model, batch, cv, PX, graph.y)
             gradients = torch.autograd.grad(expected, list(model.parameters()))
-            by_autograd = cross_entropy(batch.select(model(batch, cv)), graph.y[batch.ids])
+            with plain():
+                twin = cross_entropy(batch.select(model(batch, cv)), graph.y[batch.ids])
+                found = torch.autograd.grad(twin, list(model.parameters()))
             cv.discard()
-            for ours, theirs in zip(torch.autograd.grad(by_autograd, list(model.parameters())), gradients, strict=True):
+            for ours, theirs in zip(found, gradients, strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
             assert trainer.step(batch) == pytest.approx(float(expected.detach()), abs=1e-10)
             for p, gradient in zip(model.parameters(), gradients, strict=True):
@@ -169,15 +186,15 @@ def test_threads_round_the_gradient_of_their_rows(threads: int, monkeypatch: pyt
     graph = graph_from_dense(random_adjacency(3000, mean_degree=5, weighted=False, seed=0), features=5)
     P = Propagation(graph)
     features = propagate_features(graph, P, storage=torch.bfloat16)
-    model = GCN(in_channels=5, hidden_channels=6, out_channels=3, norm="none", dtype=torch.float64)
+    model = GCN(in_channels=5, hidden_channels=6, out_channels=3, norm="none", dropout=0.0, dtype=torch.float64)
     cv = ControlVariate(features, model.hidden_widths)
     sampler = NeighborSampler(P, num_neighbors=2, num_layers=2, control=True)
     batch = next(iter(BatchLoader(graph.train_ids, sampler, batch_size=900).epoch(1)))
     found = []
     for number in (1, threads):
         with thread_count(number):
-            loss_and_gradient(model, batch, cv, graph.y)
-        found.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+            loss = cross_entropy(batch.select(model(batch, cv)), graph.y[batch.ids])
+            found.append(torch.autograd.grad(loss, list(model.parameters())))
         monkeypatch.setattr(parallel, "WORTH_SHARING", 1)
     first, *others = zip(*found, strict=True)
     assert not torch.equal(*first)  # or nothing was shared
@@ -191,7 +208,7 @@ def test_exact_inference_rounds_the_features_alone() -> None:
     P = Propagation(graph)
     features = propagate_features(graph, P, storage=torch.bfloat16)
     model = GCN(in_channels=6, hidden_channels=5, out_channels=3, norm="none", dtype=torch.float64)
-    first, last = model.layers
+    first, last = model.layer(0), model.layer(1)
     H = torch.relu(bits(P.product(graph.x)) @ first.weight + first.bias)  # type: ignore[arg-type]
     expected = P.dense() @ H @ last.weight + last.bias
     torch.testing.assert_close(exact_logits(model, features, P), expected.detach(), rtol=0, atol=1e-12)

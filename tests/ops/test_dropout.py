@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from cvgnn.ops.dropout import Dropout, scramble
+from cvgnn.ops.fused_layer import Sigma, hidden_layer
+from cvgnn.ops.row_input import drop_dense
 
 
 def mask(
@@ -69,3 +71,37 @@ def test_scrambling_is_a_bijection_that_mixes() -> None:
         flipped = scramble(numbers ^ np.uint32(1 << bit)) ^ scrambled
         changed = np.unpackbits(flipped.view(np.uint8)).mean()
         assert 0.45 < changed < 0.55
+
+
+def test_scrambling_is_the_same_in_signed_64_bits() -> None:
+    """As `mask` computes it, on devices without unsigned numbers, up to the largest of 32 bits."""
+    numbers = np.random.default_rng(0).integers(0, 2**32, size=5000, dtype=np.uint32)
+    numbers[:2] = 0, 2**32 - 1
+    assert scramble(torch.from_numpy(numbers.astype(np.int64))).tolist() == scramble(numbers).tolist()
+
+
+@pytest.mark.parametrize("start", [1, 170, 10**9])
+def test_a_mask_from_a_row_on_is_that_part_of_the_whole(start: int) -> None:
+    drop = Dropout(0.3, key=2**64 - 3)
+    part = drop.mask((20, 50), torch.float64, start=start)
+    if start < 1000:
+        assert torch.equal(part, drop.mask((start + 20, 50), torch.float64)[start:])
+    row, column = torch.meshgrid(torch.arange(start, start + 20), torch.arange(50), indexing="ij")
+    assert torch.equal(part, drop.entries(row, column))
+    order = torch.randperm(1000, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(part.flatten()[order], drop.entries(row.flatten()[order], column.flatten()[order]))
+
+
+@pytest.mark.parametrize("key", [0, 1, 2**63 - 1, 2**63, 2**64 - 1])
+def test_any_64_bits_are_a_key(key: int) -> None:
+    """The compiled code has unsigned numbers, torch signed ones."""
+    drop, ones = Dropout(0.5, key), torch.ones(40, 30, dtype=torch.float64)
+    assert torch.equal(drop.mask((40, 30), torch.float64), drop_dense(ones.clone(), drop, 0))
+
+
+def test_training_and_its_plain_twin_drop_the_same() -> None:
+    """In `H` after the activation, too: an entry is dropped in both or in none."""
+    drop, Z = Dropout(0.6, key=5), torch.ones(300, 17, dtype=torch.float64)
+    sent = hidden_layer(Z, Sigma(), drop=drop).own
+    assert sent is not None
+    assert torch.equal(sent, drop.mask((300, 17), torch.float64))

@@ -78,7 +78,7 @@ def test_block_equals_its_literal_twin(scheme: str, weighted: bool, D: int) -> N
         targets = np.random.default_rng(key % 1000).permutation(30)[:12]
         out = kernels.sample_block(
             targets, graph.indptr.numpy(), graph.indices.numpy(), weight, propagation.left.numpy(),
-            propagation.right.numpy(), D, scheme_code(scheme), np.uint64(key), 5, 2, True, local,
+            propagation.right.numpy(), propagation.self_loop, D, scheme_code(scheme), np.uint64(key), 5, 2, True, local,
         )  # fmt: skip
         twin = reference.sample_block(targets.tolist(), P, neighbors, scheme, D, chain(chain(key, 5), 2))
         sources = out[0]
@@ -87,6 +87,29 @@ def test_block_equals_its_literal_twin(scheme: str, weighted: bool, D: int) -> N
         np.testing.assert_array_equal(dense(*out[4:7], len(targets)), dense(*out[1:4], len(sources)).T)
         np.testing.assert_allclose(dense(*out[7:10], 30), twin.remainder, rtol=0, atol=1e-14)
         assert (local == -1).all()  # the scratch is left as it was found
+
+
+@pytest.mark.parametrize("D", [1, 3, -1])
+@pytest.mark.parametrize("normalization", ["mean", "sum"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_block_without_self_loops_equals_its_literal_twin(scheme: str, normalization: str, D: int) -> None:
+    A = random_adjacency(30, mean_degree=5, weighted=True, seed=4)
+    graph = graph_from_dense(A)
+    p = Propagation(graph, normalization=normalization)  # type: ignore[arg-type]
+    assert not p.self_loop
+    degree = A.sum(axis=1, keepdims=True)
+    P = A / np.where(degree > 0, degree, 1.0) if normalization == "mean" else A
+    targets = np.random.default_rng(0).permutation(30)[:12]
+    assert graph.edge_weight is not None
+    out = kernels.sample_block(
+        targets, graph.indptr.numpy(), graph.indices.numpy(), graph.edge_weight.numpy(), p.left.numpy(),
+        p.right.numpy(), False, D, scheme_code(scheme), np.uint64(8), 5, 2, True, np.full(30, -1, np.int32),
+    )  # fmt: skip
+    twin = reference.sample_block(targets.tolist(), P, neighbor_lists(A), scheme, D, chain(chain(8, 5), 2))
+    assert out[0].tolist() == twin.sources
+    np.testing.assert_allclose(dense(*out[1:4], len(out[0])), twin.sampled, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(dense(*out[4:7], len(targets)), dense(*out[1:4], len(out[0])).T)
+    np.testing.assert_allclose(dense(*out[7:10], 30), twin.remainder, rtol=0, atol=1e-14)
 
 
 def dense(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray, num_columns: int) -> np.ndarray:
@@ -100,7 +123,7 @@ def dense(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray, num_colum
 def test_control_rows_are_left_out_on_request() -> None:
     graph = graph_from_dense(GRAPHS["star"])
     p = Propagation(graph)
-    args = (graph.indptr.numpy(), graph.indices.numpy(), np.empty(0), p.left.numpy(), p.right.numpy())
+    args = (graph.indptr.numpy(), graph.indices.numpy(), np.empty(0), p.left.numpy(), p.right.numpy(), True)
     out = kernels.sample_block(np.arange(6), *args, 2, 0, np.uint64(3), 1, 1, False, np.full(6, -1, np.int32))
     assert out[8].size == 0
     assert out[9].size == 0

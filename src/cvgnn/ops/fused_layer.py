@@ -119,8 +119,13 @@ def hidden_layer(
         correction: what the estimator adds to the sum; None for nothing.
         own: whether the targets' own rows are wanted.
     """
+    if (sampled is None) != (transposed is None):
+        raise CvgnnError("a sampled sum needs both the matrix and its transpose, for the backward pass")
     given, products = (Z, Affine(())) if isinstance(Z, Tensor) else (None, Z)
-    if not use_compiled(products.terms[0][1] if given is None else given):
+    like = products.terms[0][1] if given is None else given
+    if like.dtype not in _NUMPY:
+        raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {like.dtype}")
+    if not use_compiled(like):
         return _plain_hidden_layer(Z, sigma, drop, sampled, transposed, correction, own)
     layer = _Layer(products, sigma.activation, drop, sampled, transposed, correction, own)
     parameters = (products.bias, sigma.gain, sigma.shift, *_tensors(products))

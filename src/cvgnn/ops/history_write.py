@@ -103,14 +103,15 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor, written: Tensor, step: 
         raise CvgnnError(f"values must have the shape {[ids.numel(), table.shape[1]]}, not {list(rows.shape)}")
     if ids.dtype != torch.int64:
         raise CvgnnError(f"ids must be int64, not {ids.dtype}")
+    if ids.is_cpu:  # on another device a check would wait for it
+        bad = first_outside(ids.numpy(), table.shape[0])
+        if bad >= 0:
+            raise CvgnnError(f"ids must lie in 0..{table.shape[0] - 1}; found {int(ids[bad])}")
     if not use_compiled(table):
         table[ids] = rows.to(table.dtype)
         written[ids] = step
         return
     node_ids = ids.numpy()
-    bad = first_outside(node_ids, table.shape[0])
-    if bad >= 0:
-        raise CvgnnError(f"ids must lie in 0..{table.shape[0] - 1}; found {node_ids[bad]}")
     if table.dtype == torch.bfloat16:  # which NumPy does not have
         old, new = table.view(torch.uint16).numpy(), rows.float().contiguous().view(torch.uint32).numpy()
     else:

@@ -250,6 +250,8 @@ class SparseInput(RowInput):
         indptr, ids = self.matrix.indptr, self.ids
         if isinstance(ids, range):
             ids = torch.arange(ids.start, ids.stop, device=indptr.device)
+        elif ids.is_cpu:
+            self.arrays  # noqa: B018  # checks them: torch would count negative ones from the end
         counts = indptr[ids + 1] - indptr[ids]
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         row = torch.repeat_interleave(torch.arange(len(ids), device=indptr.device), counts)
