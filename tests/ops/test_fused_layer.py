@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from cvgnn.model.hidden import Sigma, activate_and_aggregate, activate_in_place
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
