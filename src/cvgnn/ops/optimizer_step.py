@@ -109,6 +109,21 @@ def optimizer_step(
     return placement
 
 
+def sum_of_squares(tensors: Tensors) -> float:
+    """Of all entries; not finite if one of them is not, or where a square overflows in the dtype of its tensor.
+
+    >>> sum_of_squares([torch.tensor([3.0]), torch.tensor([4.0])])
+    25.0
+    """
+    zero = _ZEROS.get(tensors[0].dtype) if tensors else None
+    if zero is not None and use_compiled(tensors[0]) and all(
+        t.is_cpu and t.dtype is tensors[0].dtype and _is_array(t, t) for t in tensors
+    ):  # fmt: skip
+        return _compiled_squares(zero, np.array([(t.numel(), t.data_ptr()) for t in tensors]))  # type: ignore[no-any-return]
+    norms = [float(torch.linalg.vector_norm(t)) for t in tensors]
+    return sum(norm * norm for norm in norms)  # not norm**2, which raises where this overflows to infinity
+
+
 @torch.no_grad()
 def plain_optimizer_step(
     W: Tensors, G: Tensors, M: Tensors, V: Tensors, V_hat: Tensors, coefficients: StepCoefficients
@@ -184,6 +199,20 @@ def _pointer_of(typing_context, address, like):  # type: ignore[no-untyped-def]
 
 
 _pointer: Any = intrinsic(_pointer_of)
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
+def _compiled_squares(zero, table):  # type: ignore[no-untyped-def]
+    """The sum of squares of arrays, a row of `table` each: length and address; in float64 after every 1024 of them."""
+    total = 0.0
+    for row in table:
+        values = carray(_pointer(row[1], zero), row[0])
+        for first in range(0, values.size, 1024):
+            part = zero
+            for value in values[first : first + 1024]:
+                part += value * value
+            total += part
+    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
