@@ -89,8 +89,8 @@ def affine(Z: Affine) -> Tensor:
     """`sum_j A_j W_j + b`, `[n, d]`, differentiable in the weights, the bias and in inputs that are tensors."""
     (A, W), *others = Z.terms
     if torch.is_grad_enabled() and use_compiled(W):
-        rows = A.num_rows if isinstance(A, RowInput) else A.shape[0]
-        if num_threads() > 1 and rows * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:
+        # With the backward pass, which threads then share, too, there are three products.
+        if num_threads() > 1 and 3 * _num_rows(Z) * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:
             return _AffineFunction.apply(Z, Z.bias, *_tensors(Z))  # type: ignore[no-untyped-call, no-any-return]
     if isinstance(A, Tensor) and not others and Z.bias is not None:
         return torch.addmm(Z.bias, A, W)
@@ -178,6 +178,16 @@ def _tensors(Z: Affine) -> list[Tensor | None]:
     return [W for _, W in Z.terms] + [A if isinstance(A, Tensor) else None for A, _ in Z.terms]
 
 
+def _num_rows(Z: Affine) -> int:
+    A = Z.terms[0][0]
+    return A.shape[0] if isinstance(A, Tensor) else A.num_rows
+
+
+def _part(T: Tensor, first: int, last: int) -> Tensor:
+    """Rows `first..last-1`; torch takes microseconds for a slice, all of it included."""
+    return T if last - first == T.shape[0] else T[first:last]
+
+
 @final
 class _Products:
     """`Z = sum_j A_j W_j` in ranges of rows that threads share, and its gradients.
@@ -190,30 +200,26 @@ class _Products:
     """
 
     def __init__(self, Z: Affine, tensors: tuple[Tensor | None, ...], *, work: int, multiple: int = 1) -> None:
-        J = len(Z.terms)
-        self.weights: list[Tensor] = [W.detach() for W in tensors[:J] if W is not None]
-        self.inputs: list[LayerInput] = [
-            A if isinstance(A, RowInput) else A.detach() for A, _ in Z.terms
-        ]  # fmt: skip
-        A, W = self.inputs[0], self.weights[0]
-        self.shape = (A.num_rows if isinstance(A, RowInput) else A.shape[0], W.shape[1])
+        self.weights: list[Tensor] = tensors[: len(Z.terms)]  # type: ignore[assignment]
+        self.inputs: list[LayerInput] = [A.detach() if isinstance(A, Tensor) else A for A, _ in Z.terms]
+        self.shape = n, d = _num_rows(Z), self.weights[0].shape[1]
         for A, W in zip(self.inputs, self.weights, strict=True):
-            shape = (A.num_rows, A.num_columns) if isinstance(A, RowInput) else tuple(A.shape)
-            if shape != (self.shape[0], W.shape[0]) or W.shape[1] != self.shape[1]:
+            shape = A.shape if isinstance(A, Tensor) else (A.num_rows, A.num_columns)
+            if (*shape, *W.shape) != (n, W.shape[0], W.shape[0], d):
                 raise CvgnnError(
                     f"a layer multiplies {list(shape)} by {list(W.shape)}, but must give {list(self.shape)}: inputs, "
                     "weights and batch must fit together"
                 )
             if isinstance(A, SparseInput) and not isinstance(A.ids, range):
                 A.arrays  # noqa: B018  # ids are checked here, once, and not by every thread
-        each = sum(A.work if isinstance(A, RowInput) else A.shape[1] for A in self.inputs)
-        self.ranges = row_ranges(self.shape[0], self.shape[1] * (each + work), multiple=multiple)
+            work += A.shape[1] if isinstance(A, Tensor) else A.work
+        self.ranges = row_ranges(n, d * work, multiple=multiple)
         self._read: list[list[Tensor | SparseInput]] = [[] for _ in self.ranges]
 
     def forward(self, i: int, first: int, last: int, Z: Tensor) -> None:
         """Rows `first..last-1`, the `i`-th range, into `Z`, which has just these rows."""
         for j, (A, W) in enumerate(zip(self.inputs, self.weights, strict=True)):
-            rows = A.read(first, last) if isinstance(A, RowInput) else A[first:last]
+            rows = _part(A, first, last) if isinstance(A, Tensor) else A.read(first, last)
             self._read[i].append(rows)
             multiply_into(Z, rows, W, add=j > 0)
 
@@ -234,7 +240,7 @@ class _Products:
                 self._dW[j][i] = weight_gradient(rows, dZ)
             dA = self._dA[j]
             if dA is not None:
-                input_gradient_into(dA[first:last], dZ, self.weights[j])
+                input_gradient_into(_part(dA, first, last), dZ, self.weights[j])
 
     def gradients(self, dZ: Tensor) -> tuple[Tensor | None, ...]:
         """Of `tensors`, after all ranges. A sparse input's weight is shared by columns, so that no two threads write
@@ -255,7 +261,7 @@ class _Products:
 class _AffineFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Affine, bias: Tensor | None, *tensors: Tensor | None) -> Tensor:
-        products = ctx.products = _Products(Z, tensors, work=0)
+        products = ctx.products = _Products(Z, tensors, work=2 * sum(W.shape[0] for _, W in Z.terms))  # backward
         ctx.save_for_backward(*tensors)
         out = torch.empty(products.shape, dtype=products.weights[0].dtype)
 
@@ -306,8 +312,7 @@ class _Layer:
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
         """`H`, the own rows, the aggregate."""
         if given is None:
-            A = self.affine.terms[0][0]
-            n = A.num_rows if isinstance(A, RowInput) else A.shape[0]
+            n = _num_rows(self.affine)
             part = kernels.rows_in_part(n)
             products = self.products = _Products(self.affine, tensors, work=MEMORY_COST, multiple=part)
             self.ranges, dtype = products.ranges, _NUMPY[products.weights[0].dtype]
@@ -328,7 +333,7 @@ class _Layer:
 
         def activate(i: int, first: int, last: int) -> None:
             if self.products is not None:
-                self.products.forward(i, first, last, Z[first:last])
+                self.products.forward(i, first, last, _part(Z, first, last))
             kernels.forward(
                 self.Z, self.bias, self.gain, self.shift, EPS, self.kind, *self.drop,
                 h, self.sent, self.mean, self.inverse, first, last,
@@ -399,7 +404,7 @@ class _Layer:
                 self.mean, self.inverse, dz, sums, first, last,
             )  # fmt: skip
             if products is not None:
-                products.backward(i, first, last, dZ[first:last])
+                products.backward(i, first, last, _part(dZ, first, last))
 
         run_ranges(compute, self.ranges)
         total: Array = sums.sum(axis=0) if len(sums) > 1 else sums[0]
