@@ -89,8 +89,7 @@ def affine(Z: Affine) -> Tensor:
     """`sum_j A_j W_j + b`, `[n, d]`, differentiable in the weights, the bias and in inputs that are tensors."""
     (A, W), *others = Z.terms
     if torch.is_grad_enabled() and use_compiled(W):
-        # With the backward pass, which threads then share, too, there are three products.
-        if num_threads() > 1 and 3 * _num_rows(Z) * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:
+        if num_threads() > 1 and _num_rows(Z) * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:
             return _AffineFunction.apply(Z, Z.bias, *_tensors(Z))  # type: ignore[no-untyped-call, no-any-return]
     if isinstance(A, Tensor) and not others and Z.bias is not None:
         return torch.addmm(Z.bias, A, W)
@@ -261,7 +260,7 @@ class _Products:
 class _AffineFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Affine, bias: Tensor | None, *tensors: Tensor | None) -> Tensor:
-        products = ctx.products = _Products(Z, tensors, work=2 * sum(W.shape[0] for _, W in Z.terms))  # backward
+        products = ctx.products = _Products(Z, tensors, work=0)
         ctx.save_for_backward(*tensors)
         out = torch.empty(products.shape, dtype=products.weights[0].dtype)
 
@@ -324,12 +323,14 @@ class _Layer:
             self.ranges = row_ranges(n, Z.shape[1] * MEMORY_COST, multiple=kernels.rows_in_part(n))
         d = Z.shape[1]
         self._check(n)
-        h, nothing = np.empty_like(self.Z), self.Z[:0, 0]
+        h = np.empty_like(self.Z)
         H = torch.from_numpy(h)
         self.sent = h if self.drop[1] == 0 else np.empty_like(h)
         self.bias = np.zeros(d, h.dtype) if bias is None else bias.detach().numpy()
-        self.gain, self.shift = (nothing if p is None else p.detach().numpy() for p in (gain, shift))
-        self.mean, self.inverse = np.empty((2, 0 if gain is None else n), h.dtype)
+        self.gain = self.shift = self.mean = self.inverse = self.bias[:0]
+        if gain is not None and shift is not None:
+            self.gain, self.shift = gain.detach().numpy(), shift.detach().numpy()
+            self.mean, self.inverse = np.empty((2, n), h.dtype)
 
         def activate(i: int, first: int, last: int) -> None:
             if self.products is not None:

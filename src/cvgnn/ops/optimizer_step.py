@@ -94,7 +94,7 @@ def optimizer_step(
     >>> W
     tensor([0.5000, 1.5000])
     """
-    if use_compiled(G[0]) and all(g.is_cpu for g in G):
+    if use_compiled(G[0]):
         addresses = [t.data_ptr() for t in (*W, *M, *V, *V_hat)]
         if placement is None or placement.addresses != addresses:
             placement = _place(W, M, V, V_hat, addresses)
@@ -117,7 +117,7 @@ def sum_of_squares(tensors: Tensors) -> float:
     """
     zero = _ZEROS.get(tensors[0].dtype) if tensors else None
     if zero is not None and use_compiled(tensors[0]) and all(
-        t.is_cpu and t.dtype is tensors[0].dtype and _is_array(t, t) for t in tensors
+        t.dtype is tensors[0].dtype and _is_array(t, t) for t in tensors
     ):  # fmt: skip
         return _compiled_squares(zero, np.array([(t.numel(), t.data_ptr()) for t in tensors]))  # type: ignore[no-any-return]
     norms = [float(torch.linalg.vector_norm(t)) for t in tensors]
@@ -164,7 +164,7 @@ def _place(W: Tensors, M: Tensors, V: Tensors, V_hat: Tensors, addresses: list[i
     owners = W * (len(tensors) // len(W))
     if zero is None or any(w.dtype is not W[0].dtype for w in W):
         return None
-    if not all(t.is_cpu and _is_array(t, w) for t, w in zip(tensors, owners, strict=True)):
+    if not all(map(_is_array, tensors, owners)):
         return None
     table = np.zeros((len(W), 6), np.int64)
     table[:, 0] = [w.numel() for w in W]
@@ -177,7 +177,8 @@ def _place(W: Tensors, M: Tensors, V: Tensors, V_hat: Tensors, addresses: list[i
 def _is_array(tensor: Tensor, W: Tensor) -> bool:
     """Whether at the tensor's address lie as many numbers of the same type as W has, one behind the other."""
     return (
-        tensor.dtype is W.dtype
+        tensor.is_cpu
+        and tensor.dtype is W.dtype
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
         and tensor.numel() == W.numel()
