@@ -26,7 +26,7 @@ from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.matmul import input_gradient_into, weight_gradient
-from cvgnn.ops.row_input import LayerInput, RowInput, SparseInput, multiply_into
+from cvgnn.ops.row_input import LayerInput, SparseInput, multiply_into
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
 from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, num_threads, row_ranges, run_ranges, run_rows
 
@@ -88,8 +88,9 @@ class HiddenLayer(NamedTuple):
 def affine(Z: Affine) -> Tensor:
     """`sum_j A_j W_j + b`, `[n, d]`, differentiable in the weights, the bias and in inputs that are tensors."""
     (A, W), *others = Z.terms
-    if torch.is_grad_enabled() and use_compiled(W):
-        if num_threads() > 1 and _num_rows(Z) * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:
+    if num_threads() > 1 and torch.is_grad_enabled() and use_compiled(W):
+        work = _num_rows(Z) * sum(W.numel() for _, W in Z.terms)
+        if work >= WORTH_SHARING:
             return _AffineFunction.apply(Z, Z.bias, *_tensors(Z))  # type: ignore[no-untyped-call, no-any-return]
     if isinstance(A, Tensor) and not others and Z.bias is not None:
         return torch.addmm(Z.bias, A, W)
@@ -391,7 +392,8 @@ class _Layer:
         dz, products = np.empty_like(self.Z), self.products
         dZ = torch.from_numpy(dz)
         sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), self.Z.dtype)
-        own, out = (self.Z[:0] if g is None else g.contiguous().numpy() for g in (d_own, d_out))
+        own = self.Z[:0] if d_own is None else d_own.contiguous().numpy()
+        out = self.Z[:0] if d_out is None else d_out.contiguous().numpy()
         if self.transposed is None or d_out is None:
             transposed: tuple[Array, Array, Array] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), self.bias[:0])
         else:
