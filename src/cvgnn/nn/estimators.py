@@ -196,11 +196,12 @@ class ControlVariate(Estimator):
         self.histories: Sequence[History] = nn.ModuleList(  # type: ignore[assignment]
             History(features.num_nodes, width, dtype=dtype or features.dtype, storage=storage) for width in widths
         )
+        self._history = list(self.histories)  # finding a module in a ModuleList takes long
         self._staged: dict[int, tuple[Tensor, Tensor]] = {}
 
     def history(self, k: int) -> History:
         """`Hbar^(k)`, `1 <= k < K`."""
-        return self.histories[k - 1]
+        return self._history[k - 1]
 
     def initialize(self, hidden: Iterable[Tensor]) -> None:
         """`Hbar^(k) = H^(k)` of an exact pass at `W_1` (Algorithm 1, line 2, with sigma).

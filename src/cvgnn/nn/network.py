@@ -219,9 +219,9 @@ class Network(nn.Module):
     def _linear(self, layer: Conv, x: Inputs, refresh: bool) -> Affine | Tensor:
         """`Z` of a layer, with its residual and a BatchNorm folded in."""
         Z: Affine | Tensor = layer(x)
-        if layer.residual_weight is not None:
+        if (weight := layer.residual_weight) is not None:
             assert x.own is not None
-            term = (x.own, layer.residual_weight)
+            term = (x.own, weight)
             Z = Z + affine(Affine((term,))) if isinstance(Z, Tensor) else Affine((*Z.terms, term), Z.bias)
         if isinstance(layer.norm, BatchNorm):
             if refresh:

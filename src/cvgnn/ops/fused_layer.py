@@ -26,7 +26,7 @@ from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.matmul import input_gradient_into, weight_gradient
-from cvgnn.ops.row_input import LayerInput, RowInput, SparseInput, multiply_into
+from cvgnn.ops.row_input import LayerInput, SparseInput, multiply_into
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
 from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, num_threads, row_ranges, run_ranges, run_rows
 
@@ -88,9 +88,9 @@ class HiddenLayer(NamedTuple):
 def affine(Z: Affine) -> Tensor:
     """`sum_j A_j W_j + b`, `[n, d]`, differentiable in the weights, the bias and in inputs that are tensors."""
     (A, W), *others = Z.terms
-    if torch.is_grad_enabled() and use_compiled(W):
-        rows = A.num_rows if isinstance(A, RowInput) else A.shape[0]
-        if num_threads() > 1 and rows * sum(W.numel() for _, W in Z.terms) >= WORTH_SHARING:
+    if num_threads() > 1 and torch.is_grad_enabled() and use_compiled(W):
+        work = _num_rows(Z) * sum(W.numel() for _, W in Z.terms)
+        if work >= WORTH_SHARING:
             return _AffineFunction.apply(Z, Z.bias, *_tensors(Z))  # type: ignore[no-untyped-call, no-any-return]
     if isinstance(A, Tensor) and not others and Z.bias is not None:
         return torch.addmm(Z.bias, A, W)
@@ -183,6 +183,16 @@ def _tensors(Z: Affine) -> list[Tensor | None]:
     return [W for _, W in Z.terms] + [A if isinstance(A, Tensor) else None for A, _ in Z.terms]
 
 
+def _num_rows(Z: Affine) -> int:
+    A = Z.terms[0][0]
+    return A.shape[0] if isinstance(A, Tensor) else A.num_rows
+
+
+def _part(T: Tensor, first: int, last: int) -> Tensor:
+    """Rows `first..last-1`; torch takes microseconds for a slice, all of it included."""
+    return T if last - first == T.shape[0] else T[first:last]
+
+
 @final
 class _Products:
     """`Z = sum_j A_j W_j` in ranges of rows that threads share, and its gradients.
@@ -195,30 +205,26 @@ class _Products:
     """
 
     def __init__(self, Z: Affine, tensors: tuple[Tensor | None, ...], *, work: int, multiple: int = 1) -> None:
-        J = len(Z.terms)
-        self.weights: list[Tensor] = [W.detach() for W in tensors[:J] if W is not None]
-        self.inputs: list[LayerInput] = [
-            A if isinstance(A, RowInput) else A.detach() for A, _ in Z.terms
-        ]  # fmt: skip
-        A, W = self.inputs[0], self.weights[0]
-        self.shape = (A.num_rows if isinstance(A, RowInput) else A.shape[0], W.shape[1])
+        self.weights: list[Tensor] = tensors[: len(Z.terms)]  # type: ignore[assignment]
+        self.inputs: list[LayerInput] = [A.detach() if isinstance(A, Tensor) else A for A, _ in Z.terms]
+        self.shape = n, d = _num_rows(Z), self.weights[0].shape[1]
         for A, W in zip(self.inputs, self.weights, strict=True):
-            shape = (A.num_rows, A.num_columns) if isinstance(A, RowInput) else tuple(A.shape)
-            if shape != (self.shape[0], W.shape[0]) or W.shape[1] != self.shape[1]:
+            shape = A.shape if isinstance(A, Tensor) else (A.num_rows, A.num_columns)
+            if (*shape, *W.shape) != (n, W.shape[0], W.shape[0], d):
                 raise CvgnnError(
                     f"a layer multiplies {list(shape)} by {list(W.shape)}, but must give {list(self.shape)}: inputs, "
                     "weights and batch must fit together"
                 )
             if isinstance(A, SparseInput) and not isinstance(A.ids, range):
                 A.arrays  # noqa: B018  # ids are checked here, once, and not by every thread
-        each = sum(A.work if isinstance(A, RowInput) else A.shape[1] for A in self.inputs)
-        self.ranges = row_ranges(self.shape[0], self.shape[1] * (each + work), multiple=multiple)
+            work += A.shape[1] if isinstance(A, Tensor) else A.work
+        self.ranges = row_ranges(n, d * work, multiple=multiple)
         self._read: list[list[Tensor | SparseInput]] = [[] for _ in self.ranges]
 
     def forward(self, i: int, first: int, last: int, Z: Tensor) -> None:
         """Rows `first..last-1`, the `i`-th range, into `Z`, which has just these rows."""
         for j, (A, W) in enumerate(zip(self.inputs, self.weights, strict=True)):
-            rows = A.read(first, last) if isinstance(A, RowInput) else A[first:last]
+            rows = _part(A, first, last) if isinstance(A, Tensor) else A.read(first, last)
             self._read[i].append(rows)
             multiply_into(Z, rows, W, add=j > 0)
 
@@ -239,7 +245,7 @@ class _Products:
                 self._dW[j][i] = weight_gradient(rows, dZ)
             dA = self._dA[j]
             if dA is not None:
-                input_gradient_into(dA[first:last], dZ, self.weights[j])
+                input_gradient_into(_part(dA, first, last), dZ, self.weights[j])
 
     def gradients(self, dZ: Tensor) -> tuple[Tensor | None, ...]:
         """Of `tensors`, after all ranges. A sparse input's weight is shared by columns, so that no two threads write
@@ -311,8 +317,7 @@ class _Layer:
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
         """`H`, the own rows, the aggregate."""
         if given is None:
-            A = self.affine.terms[0][0]
-            n = A.num_rows if isinstance(A, RowInput) else A.shape[0]
+            n = _num_rows(self.affine)
             part = kernels.rows_in_part(n)
             products = self.products = _Products(self.affine, tensors, work=MEMORY_COST, multiple=part)
             self.ranges, dtype = products.ranges, _NUMPY[products.weights[0].dtype]
@@ -324,16 +329,18 @@ class _Layer:
             self.ranges = row_ranges(n, Z.shape[1] * MEMORY_COST, multiple=kernels.rows_in_part(n))
         d = Z.shape[1]
         self._check(n)
-        h, nothing = np.empty_like(self.Z), self.Z[:0, 0]
+        h = np.empty_like(self.Z)
         H = torch.from_numpy(h)
         self.sent = h if self.drop[1] == 0 else np.empty_like(h)
         self.bias = np.zeros(d, h.dtype) if bias is None else bias.detach().numpy()
-        self.gain, self.shift = (nothing if p is None else p.detach().numpy() for p in (gain, shift))
-        self.mean, self.inverse = np.empty((2, 0 if gain is None else n), h.dtype)
+        self.gain = self.shift = self.mean = self.inverse = self.bias[:0]
+        if gain is not None and shift is not None:
+            self.gain, self.shift = gain.detach().numpy(), shift.detach().numpy()
+            self.mean, self.inverse = np.empty((2, n), h.dtype)
 
         def activate(i: int, first: int, last: int) -> None:
             if self.products is not None:
-                self.products.forward(i, first, last, Z[first:last])
+                self.products.forward(i, first, last, _part(Z, first, last))
             kernels.forward(
                 self.Z, self.bias, self.gain, self.shift, EPS, self.kind, *self.drop,
                 h, self.sent, self.mean, self.inverse, first, last,
@@ -390,7 +397,8 @@ class _Layer:
         dz, products = np.empty_like(self.Z), self.products
         dZ = torch.from_numpy(dz)
         sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), self.Z.dtype)
-        own, out = (self.Z[:0] if g is None else g.contiguous().numpy() for g in (d_own, d_out))
+        own = self.Z[:0] if d_own is None else d_own.contiguous().numpy()
+        out = self.Z[:0] if d_out is None else d_out.contiguous().numpy()
         if self.transposed is None or d_out is None:
             transposed: tuple[Array, Array, Array] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), self.bias[:0])
         else:
@@ -404,7 +412,7 @@ class _Layer:
                 self.mean, self.inverse, dz, sums, first, last,
             )  # fmt: skip
             if products is not None:
-                products.backward(i, first, last, dZ[first:last])
+                products.backward(i, first, last, _part(dZ, first, last))
 
         run_ranges(compute, self.ranges)
         total: Array = sums.sum(axis=0) if len(sums) > 1 else sums[0]

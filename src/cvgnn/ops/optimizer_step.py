@@ -94,7 +94,7 @@ def optimizer_step(
     >>> W
     tensor([0.5000, 1.5000])
     """
-    if use_compiled(G[0]) and all(g.is_cpu for g in G):
+    if use_compiled(G[0]):
         addresses = [t.data_ptr() for t in (*W, *M, *V, *V_hat)]
         if placement is None or placement.addresses != addresses:
             placement = _place(W, M, V, V_hat, addresses)
@@ -107,6 +107,21 @@ def optimizer_step(
             return placement
     plain_optimizer_step(W, G, M, V, V_hat, coefficients)
     return placement
+
+
+def sum_of_squares(tensors: Tensors) -> float:
+    """Of all entries; not finite if one of them is not, or where a square overflows in the dtype of its tensor.
+
+    >>> sum_of_squares([torch.tensor([3.0]), torch.tensor([4.0])])
+    25.0
+    """
+    zero = _ZEROS.get(tensors[0].dtype) if tensors else None
+    if zero is not None and use_compiled(tensors[0]) and all(
+        t.dtype is tensors[0].dtype and _is_array(t, t) for t in tensors
+    ):  # fmt: skip
+        return _compiled_squares(zero, np.array([(t.numel(), t.data_ptr()) for t in tensors]))  # type: ignore[no-any-return]
+    norms = [float(torch.linalg.vector_norm(t)) for t in tensors]
+    return sum(norm * norm for norm in norms)  # not norm**2, which raises where this overflows to infinity
 
 
 @torch.no_grad()
@@ -149,7 +164,7 @@ def _place(W: Tensors, M: Tensors, V: Tensors, V_hat: Tensors, addresses: list[i
     owners = W * (len(tensors) // len(W))
     if zero is None or any(w.dtype is not W[0].dtype for w in W):
         return None
-    if not all(t.is_cpu and _is_array(t, w) for t, w in zip(tensors, owners, strict=True)):
+    if not all(map(_is_array, tensors, owners)):
         return None
     table = np.zeros((len(W), 6), np.int64)
     table[:, 0] = [w.numel() for w in W]
@@ -162,7 +177,8 @@ def _place(W: Tensors, M: Tensors, V: Tensors, V_hat: Tensors, addresses: list[i
 def _is_array(tensor: Tensor, W: Tensor) -> bool:
     """Whether at the tensor's address lie as many numbers of the same type as W has, one behind the other."""
     return (
-        tensor.dtype is W.dtype
+        tensor.is_cpu
+        and tensor.dtype is W.dtype
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
         and tensor.numel() == W.numel()
@@ -184,6 +200,20 @@ def _pointer_of(typing_context, address, like):  # type: ignore[no-untyped-def]
 
 
 _pointer: Any = intrinsic(_pointer_of)
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
+def _compiled_squares(zero, table):  # type: ignore[no-untyped-def]
+    """The sum of squares of arrays, a row of `table` each: length and address; in float64 after every 1024 of them."""
+    total = 0.0
+    for row in table:
+        values = carray(_pointer(row[1], zero), row[0])
+        for first in range(0, values.size, 1024):
+            part = zero
+            for value in values[first : first + 1024]:
+                part += value * value
+            total += part
+    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -191,6 +191,8 @@ class SparseInput(RowInput):
 
     def read(self, first: int, last: int) -> SparseInput:
         """See `RowInput.read`."""
+        if last - first == self.num_rows:
+            return self
         part = SparseInput(self.matrix, self.ids[first:last], num_columns=self.num_columns)
         if self._ids is not None:
             part._ids = self._ids[first:last]

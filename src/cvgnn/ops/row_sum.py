@@ -11,12 +11,16 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from cvgnn.errors import CvgnnError
+from cvgnn.ops import layer_kernels
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.bf16_row_sum import sum_bf16_rows
 from cvgnn.ops.history_write import first_outside
 from cvgnn.ops.threads import MEMORY_COST, run_rows, torch_threads
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_FEW = 1 << 14
+"""Elements up to which `embedding_bag` takes longer to be called than to sum them."""
 
 
 @final
@@ -61,6 +65,11 @@ class Rows:
             assert weight is not None
             self._arrays = indptr.numpy(), indices.numpy(), weight.numpy()
         return self._arrays
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether `arrays` costs nothing."""
+        return self._arrays is not None
 
     @property
     def indptr(self) -> Tensor:
@@ -124,11 +133,14 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     >>> weighted_sum(S, torch.tensor([[1.0, 2.0], [4.0, 8.0]])).tolist()
     [[3.0, 6.0], [0.0, 0.0]]
     """
-    indptr, indices, weight = rows.tensors
     table = table.detach()
+    few = rows.num_entries * table.shape[1] <= _FEW and rows.has_arrays and rows.arrays[2].itemsize == table.itemsize
+    if few and use_compiled(table):
+        return _compiled_sum(rows, table)
+    indptr, indices, weight = rows.tensors
     if table.dtype == torch.bfloat16 and weight is not None and weight.dtype != torch.bfloat16:
         if use_compiled(table):
-            return _sum_bf16(rows, table)
+            return _compiled_sum(rows, table)
         table, indices = table.index_select(0, indices).to(weight.dtype), torch.arange(
             indices.numel(), dtype=indptr.dtype, device=indptr.device
         )  # fmt: skip
@@ -139,20 +151,22 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
         )  # fmt: skip
 
 
-def _sum_bf16(rows: Rows, table: Tensor) -> Tensor:
+def _compiled_sum(rows: Rows, table: Tensor) -> Tensor:
     indptr, indices, weight = rows.arrays
     bad = first_outside(indices, table.shape[0])
     if bad >= 0:
         raise CvgnnError(f"indices must lie in 0..{table.shape[0] - 1}; found {indices[bad]}")
-    values = table.view(torch.uint16).numpy()  # NumPy has no bfloat16
-    result = torch.empty(rows.num_rows, table.shape[1], dtype=torch.from_numpy(weight[:0]).dtype)
-    out = result.numpy()
+    shape = (rows.num_rows, table.shape[1])
+    if table.dtype == torch.bfloat16:  # which NumPy does not have
+        kernel, values, out = sum_bf16_rows, table.view(torch.uint16).numpy(), np.empty(shape, weight.dtype)
+    else:
+        kernel, values, out = layer_kernels.aggregate, table.numpy(), np.zeros(shape, weight.dtype)
     run_rows(
-        lambda first, last: sum_bf16_rows(indptr, indices, weight, values, out, first, last),
-        rows.num_rows,
-        width=table.shape[1] * -(-indices.size // max(1, rows.num_rows)),
+        lambda first, last: kernel(indptr, indices, weight, values, out, first, last),
+        shape[0],
+        width=shape[1] * -(-indices.size // max(1, shape[0])),
     )
-    return result
+    return torch.from_numpy(out)
 
 
 class _WeightedSum(torch.autograd.Function):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cvgnn.errors import CvgnnError, require_integer, require_number
 from cvgnn.nn import Estimator, Network
+from cvgnn.ops.optimizer_step import sum_of_squares
 from cvgnn.ops.row_input import RowInput
 from cvgnn.sampling import Batch, SparseInput
 
@@ -84,8 +85,7 @@ def gradient_norm(gradients: list[Tensor]) -> float:
     >>> gradient_norm([torch.tensor([3.0]), torch.tensor([4.0])])
     5.0
     """
-    norms = [float(torch.linalg.vector_norm(g)) for g in gradients]
-    total = sum(norm * norm for norm in norms)  # not norm**2, which raises where this overflows to infinity
+    total = sum_of_squares(gradients)
     if math.isfinite(total):
         return math.sqrt(total)
     # Squares overflow long before the numbers do.

@@ -163,14 +163,14 @@ class Trainer:
 
     def _loss_and_gradient(self, batch: Batch) -> float:
         """Lines 6 to 11: the loss of the batch; its gradient replaces the `.grad`s."""
-        logits, labels = batch.select(self.model(batch, self.estimator)), self.labels[batch.ids]
+        logits, labels = batch.select(self.model(batch, self.estimator)), self.labels.index_select(0, batch.ids)
         if self.loss is cross_entropy:
             loss = cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
         else:
             loss = self.loss(logits, labels)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
+        return float(loss.item())
 
     def warm_up(self) -> None:
         """Compile or load the kernels of a step, so that the first epoch's seconds are those of training alone.
