@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from cvgnn._version import __version__
 from cvgnn.errors import CvgnnError, Interrupted, Stopped, unknown_name
 
-_HELP = f"""cvgnn {__version__}: train graph convolutional networks on large graphs, fast, on a CPU
+_HELP = f"""cvgnn {__version__}: train graph neural networks on large graphs, fast, on a CPU
 
 usage: cvgnn COMMAND [--help] [options]
 

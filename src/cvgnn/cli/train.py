@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand:
-    """Train a graph convolutional network on a data set and report its accuracy.
+    """Train a graph neural network on a data set and report its accuracy.
 
     The defaults train the bundled CiteSeer graph in a few seconds.
     --out DIR keeps config.json, metrics.jsonl, result.json, weights.safetensors and the run's checkpoints.
