@@ -28,11 +28,15 @@ def product(A: Tensor, W: Tensor) -> Tensor:
 
 def product_into(Z: Tensor, A: Tensor, W: Tensor, *, add: bool) -> None:
     """`Z = A W`, or `Z += A W`."""
-    if A.dtype == torch.bfloat16 or W.shape[1] <= _NARROW:
-        Z.add_(product(A, W)) if add else Z.copy_(product(A, W))
-        return
     with torch_threads(A.shape[0] * W.numel()):
-        torch.addmm(Z, A, W, out=Z) if add else torch.mm(A, W, out=Z)
+        if A.dtype == torch.bfloat16 or W.shape[1] <= _NARROW:
+            # A bfloat16 product is widened while it is copied: converting it first would be a pass more.
+            Y = bf16_product(A, W) if A.dtype == torch.bfloat16 else product(A, W)
+            Z.add_(Y) if add else Z.copy_(Y)
+        elif add:
+            torch.addmm(Z, A, W, out=Z)
+        else:
+            torch.mm(A, W, out=Z)
 
 
 def weight_gradient(A: Tensor, dZ: Tensor) -> Tensor:
