@@ -25,13 +25,15 @@ from cvgnn.errors import CvgnnError
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.matmul import input_gradient_into, weight_gradient
+from cvgnn.ops.matmul import NARROW, input_gradient_into, weight_gradient
 from cvgnn.ops.row_input import LayerInput, SparseInput, multiply_into
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
-from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, num_threads, row_ranges, run_ranges, run_rows
+from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, row_ranges, run_ranges, run_rows
 
 EPS = 1e-5
 """LayerNorm's."""
+
+_WORTH_TURNING = 1 << 20  # multiply-adds from which a narrow product gains more by being turned than a function costs
 
 Activation = Literal["relu", "elu", "gelu"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
@@ -88,9 +90,10 @@ class HiddenLayer(NamedTuple):
 def affine(Z: Affine) -> Tensor:
     """`sum_j A_j W_j + b`, `[n, d]`, differentiable in the weights, the bias and in inputs that are tensors."""
     (A, W), *others = Z.terms
-    if num_threads() > 1 and torch.is_grad_enabled() and use_compiled(W):
-        work = _num_rows(Z) * sum(W.numel() for _, W in Z.terms)
-        if work >= WORTH_SHARING:
+    if torch.is_grad_enabled() and use_compiled(W):
+        # Autograd's own products are lighter for few rows, and slow for many rows and few columns (`matmul.NARROW`).
+        work, narrow = _num_rows(Z) * sum(W.numel() for _, W in Z.terms), W.shape[1] <= NARROW
+        if work >= (min(_WORTH_TURNING, WORTH_SHARING) if narrow else WORTH_SHARING):
             return _AffineFunction.apply(Z, Z.bias, *_tensors(Z))  # type: ignore[no-untyped-call, no-any-return]
     if isinstance(A, Tensor) and not others and Z.bias is not None:
         return torch.addmm(Z.bias, A, W)

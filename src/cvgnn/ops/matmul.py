@@ -10,7 +10,7 @@ from cvgnn.ops.threads import torch_threads
 
 # Up to here MKL multiplies by a narrow matrix faster when it is given the transposed product, up to five times with 8
 # columns; from 16 on nothing is gained (docs/benchmarks/kernels.md).
-_NARROW = 15
+NARROW = 15
 
 
 def product(A: Tensor, W: Tensor) -> Tensor:
@@ -23,13 +23,13 @@ def product(A: Tensor, W: Tensor) -> Tensor:
     with torch_threads(A.shape[0] * W.numel()):
         if A.dtype == torch.bfloat16:
             return bf16_product(A, W).to(W.dtype)
-        return torch.mm(W.t().contiguous(), A.t()).t() if W.shape[1] <= _NARROW else torch.mm(A, W)
+        return torch.mm(W.t().contiguous(), A.t()).t() if W.shape[1] <= NARROW else torch.mm(A, W)
 
 
 def product_into(Z: Tensor, A: Tensor, W: Tensor, *, add: bool) -> None:
     """`Z = A W`, or `Z += A W`."""
     with torch_threads(A.shape[0] * W.numel()):
-        if A.dtype == torch.bfloat16 or W.shape[1] <= _NARROW:
+        if A.dtype == torch.bfloat16 or W.shape[1] <= NARROW:
             # A bfloat16 product is widened while it is copied: converting it first would be a pass more.
             Y = bf16_product(A, W) if A.dtype == torch.bfloat16 else product(A, W)
             Z.add_(Y) if add else Z.copy_(Y)
@@ -44,7 +44,7 @@ def weight_gradient(A: Tensor, dZ: Tensor) -> Tensor:
     with torch_threads(A.numel() * dZ.shape[1]):
         if A.dtype == torch.bfloat16:
             return bf16_gradient(A, dZ)
-        return torch.mm(dZ.t(), A).t().contiguous() if dZ.shape[1] <= _NARROW else torch.mm(A.t(), dZ)
+        return torch.mm(dZ.t(), A).t().contiguous() if dZ.shape[1] <= NARROW else torch.mm(A.t(), dZ)
 
 
 def input_gradient_into(dA: Tensor, dZ: Tensor, W: Tensor) -> None:
