@@ -27,7 +27,7 @@ def estimate(graph: Graph, config: TrainConfig) -> dict[str, int]:
     """
     n, F, C = graph.num_nodes, graph.num_features, graph.num_classes
     size = graph.x.dtype.itemsize if graph.x.dtype.itemsize == 8 else 4
-    widths = [config.hidden] * (config.layers - 1)
+    widths = [config.hidden] * config.hops
     stored = 2 if config.history_dtype == "bfloat16" else size
     rows = batch_rows(graph, config)
     dense = not isinstance(graph.x, SparseFeatures)
