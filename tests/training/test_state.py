@@ -40,6 +40,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "exact, float64": {"estimator": "exact", "kind": "float64"},
     "cv, 3 layers, float64, bfloat16, weighted": {"layers": 3, "kind": "float64 weighted", "history_dtype": "bfloat16"},
     "1 layer": {"layers": 1},
+    "sage, BatchNorm, residual": {"model": "sage", "norm": "batch", "norm_every": 4, "residual": True, "dropout": 0.3},
+    "gin, jumping knowledge": {"model": "gin", "norm": "layer", "jk": "concat", "activation": "elu"},
+    "gcnii": {"model": "gcnii", "layers": 3, "dropout": 0.3},
     "features and histories in bfloat16": {"feature_dtype": "bfloat16", "history_dtype": "bfloat16", "dropout": 0.5},
     "sparse features, no bias, clipped": {"kind": "sparse", "bias": False, "clip_norm": 0.1},
 }
