@@ -140,9 +140,11 @@ def _in_order(model: Network, batch: Batch, estimator: Estimator) -> Iterator[tu
             yield f"the history term of H^({k})", correction
     logits = f"Z^({model.num_layers + (model.head is not None)})"
     kinds = {"Z": "A W of layer^({}),", "H": "H^({})", "S": "the aggregate of H^({})"}
-    for name, tensor in model.trace(batch, estimator, linear=True):
-        yield f"the logits, {name}," if name == logits else kinds[name[0]].format(name[3:-1]), tensor
-    estimator.discard()
+    try:
+        for name, tensor in model.trace(batch, estimator, linear=True):
+            yield f"the logits, {name}," if name == logits else kinds[name[0]].format(name[3:-1]), tensor
+    finally:  # whoever stops looking at the first bad tensor must not leave staged history writes behind
+        estimator.discard()
 
 
 def _rows(name: str, rows: RowInput, model: Network) -> tuple[str, Tensor]:
