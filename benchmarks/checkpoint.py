@@ -1,13 +1,13 @@
-"""What it costs that nothing is lost: saving and taking up a run's state, and the look at every gradient.
+"""The cost of saving and restoring a run's state, and of the check of every gradient.
 
     python benchmarks/checkpoint.py [--sizes cora arxiv reddit] [--rounds 5] [--out DIR]
 
 Settings of the paper's Appendix B for AMSGrad, one thread. `save` is a checkpoint as a run writes it: weights,
 optimizer state, histories with their ages, checksums, fsync and rename; the share is of a run that saves every 10
-minutes, the default. `memory` is by how much the peak resident memory grows while the first one is saved: the state
-is written from where it lies. `restore` reads it back, checksums compared, into a new trainer (without building that
-trainer). `identity` is what the start of a run in a folder takes to hash the graph and the code. `guard` is the check
-of loss and gradient before each step, in percent of an iteration: blocks of steps with and without it take turns.
+minutes, the default. `memory` is how much the peak resident memory grows while the first one is saved: the state is
+written from memory without a copy. `restore` reads it back, checksums compared, into a new trainer (without building
+that trainer). `identity` is what the start of a run in a folder takes to hash the graph and the code. `guard` is the
+check of loss and gradient before each step, in percent of an iteration: blocks of steps with and without it take turns.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 
 import torch
 
-from cvgnn.checkpoint import Checkpoints
 from cvgnn.config import GraphSource
-from cvgnn.experiments.identity import identity
-from cvgnn.experiments.machine import peak_rss_bytes
-from cvgnn.experiments.recipes import paper_recipe
-from cvgnn.experiments.run import build_trainer
+from cvgnn.lab.recipes import paper_recipe
 from cvgnn.sampling import Batch
 from cvgnn.training import Guard, Trainer, restore_trainer, trainer_state
+from cvgnn.training.checkpoint import Checkpoints
+from cvgnn.training.machine import peak_rss_bytes
+from cvgnn.training.resume import identity
+from cvgnn.training.trainer_builder import build_trainer
 
 SECONDS_BETWEEN = 600.0  # CheckpointPlan's default
 BLOCK = 40
@@ -84,8 +84,7 @@ def measure(size: str, rounds: int, folder: Path) -> dict[str, Any]:
     for batch in itertools.islice(trainer.loader.epoch(1), 3):
         trainer.step(batch)
         trainer.position.steps += 1
-    said: list[str] = []
-    checkpoints = Checkpoints(folder, say=said.append)
+    checkpoints = Checkpoints(folder)
     body: dict[str, Any] = {"records": []}
     saved, read, before = [], [], peak_rss_bytes()
     growth = 0
@@ -98,7 +97,7 @@ def measure(size: str, rounds: int, folder: Path) -> dict[str, Any]:
 
     def restore() -> None:
         found = checkpoints.newest()
-        assert found is not None, said
+        assert found is not None
         restore_trainer(other, found.tensors, found.body["trainer"])
 
     for _ in range(rounds):

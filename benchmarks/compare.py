@@ -5,10 +5,10 @@
     python benchmarks/compare.py --losses                        the losses alone
 
 An iteration is Algorithm 1 with the paper's settings for AMSGrad (Appendix B), drawing included; both checkouts have
-the same seed. `bfloat16` stores features and histories so; Cora's features are sparse and not concerned. Each checkout
-has a process for each size. They run blocks of iterations in turns, half a second each, and who begins alternates.
-A ratio is the median over the rounds of new / old in the same round; beside it the quartiles and the extremes of these.
-Compare a checkout with itself to see the noise of the machine.
+the same seed. With `bfloat16` features and histories are stored in bfloat16; Cora's features are sparse and stay in
+float32. Each checkout has a process for each size. They take turns with blocks of iterations, half a second each, and
+alternate in who begins. A ratio is the median over the rounds of new / old in the same round; with the quartiles and
+the extremes over the rounds. Compare a checkout with itself to see the noise of the machine.
 `--losses`: cross entropy, binary cross entropy with logits and a loss that a user wrote (focal) take turns in one
 process of the new checkout; ratios are to cross entropy.
 """
@@ -69,7 +69,7 @@ class Bench:
         self.threads = 1
 
     def answer(self, line: str) -> object:
-        from cvgnn.experiments.machine import thread_count
+        from cvgnn.training.machine import thread_count
 
         command, _, rest = line.strip().partition(" ")
         if command == "build":
@@ -90,8 +90,8 @@ class Bench:
         return "done"
 
     def build(self, numbers: str) -> None:
-        from cvgnn.experiments.recipes import paper_recipe
-        from cvgnn.experiments.run import build_trainer
+        from cvgnn.lab.recipes import paper_recipe
+        from cvgnn.training.trainer_builder import build_trainer
 
         self.trainer, self.batches, self.batch = None, iter(()), None  # its memory is free for the next one
         stored: dict[str, Any] = dict.fromkeys(("feature_dtype", "history_dtype"), numbers)

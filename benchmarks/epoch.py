@@ -3,13 +3,13 @@
     python benchmarks/epoch.py [--sizes flickr reddit] [--threads 1 2] [--epochs 3] [--out DIR]
     python benchmarks/epoch.py --only reddit 2 bfloat16          one job, in this process, as JSON
 
-Settings are the paper's for AMSGrad (Appendix B). Numbers: `float32`; `histories`, which are in bfloat16 then;
-`bfloat16`, in which dense features are too (`feature_dtype`). Each job (a size, a number of threads, a kind of numbers)
+Settings are the paper's for AMSGrad (Appendix B). Numbers: `float32`; `histories`: histories in bfloat16; `bfloat16`:
+histories and dense features in bfloat16 (`feature_dtype`). Each job (a size, a number of threads, a kind of numbers)
 runs in a fresh process, so its peak is its own: import torch, read the resident memory, then import cvgnn, load the
 graph, set up (`P X`, initial histories), train one epoch unmeasured and then some measured, evaluate exactly on all
 nodes. Seconds are medians. Memory is resident memory less what it was after `import torch`, data included. The Flickr,
-arxiv and Reddit sizes are mapped from files: their pages count once read, although the system can take them back;
-`anonymous` leaves them out. A process of its own generates missing presets and compiles kernels beforehand.
+arxiv and Reddit sizes are mapped from files: their pages count once they are read, although the system can reclaim
+them; `anonymous` leaves them out. A process of its own generates missing presets and compiles kernels beforehand.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def repeat(function: Callable[[], object], times: int, at_least: float) -> list[
 
 
 def config_of(size: str, numbers: str) -> Any:
-    from cvgnn.experiments.recipes import paper_recipe
+    from cvgnn.lab.recipes import paper_recipe
 
     return replace(paper_recipe(common.RECIPE[size], "amsgrad"), **NUMBERS[numbers])  # type: ignore[arg-type]
 
@@ -77,8 +77,8 @@ def job(size: str, threads: int, numbers: str, epochs: int, at_least: float) -> 
     import torch  # noqa: F401
 
     marks = {"import torch": memory()}
-    from cvgnn.experiments.machine import thread_count
-    from cvgnn.experiments.run import build_trainer
+    from cvgnn.training.machine import thread_count
+    from cvgnn.training.trainer_builder import build_trainer
 
     marks["import cvgnn"] = memory()
     config = config_of(size, numbers)
@@ -184,8 +184,8 @@ def rounded(value: float) -> float:
 
 def prepare(sizes: Sequence[str]) -> None:
     """Generate presets that are missing and compile every kernel into numba's cache, on small graphs."""
-    from cvgnn.datasets.synthetic import generate, small_spec
-    from cvgnn.experiments.run import build_trainer
+    from cvgnn.data.named.synthetic import generate, small_spec
+    from cvgnn.training.trainer_builder import build_trainer
 
     for size in sizes:
         graph = common.load(size)

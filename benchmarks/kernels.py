@@ -2,7 +2,7 @@
 
     python benchmarks/kernels.py [--repetitions 15] [--out DIR]
 
-The matrices have the sizes of a step at Flickr, arxiv and Reddit size, with random entries.
+The matrices have the sizes of a step at Flickr, arxiv and Reddit size, with random entries. A time is that of one call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch.nn.functional import layer_norm
 
-from cvgnn.graph import Rows, weighted_sum
+from cvgnn.data import Rows, weighted_sum
 from cvgnn.nn import History
 from cvgnn.ops.bf16_matmul import is_native
 from cvgnn.ops.dropout import Dropout

@@ -6,7 +6,7 @@ The published code keeps only the number n of training nodes and trains on the n
 are scattered over all ids, as in ogbn-arxiv, Flickr and Reddit, most of those ids are not training nodes: some are
 validation or test nodes, whose labels are then seen in training. Here both ways are trained with the same settings and
 evaluated by the same exact inference on the true validation and test nodes. `cvgnn` refuses the second way: a graph's
-splits must be disjoint, and a loader is given the graph's training ids; it takes a loader put together by hand.
+splits must be disjoint, and a loader gets the graph's training ids; the benchmark builds its loader by hand.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from cvgnn.config import make_config
-from cvgnn.datasets.synthetic import generate, small_spec
-from cvgnn.experiments.run import build_trainer
-from cvgnn.graph import Graph
+from cvgnn.data import Graph
+from cvgnn.data.named.synthetic import generate, small_spec
 from cvgnn.sampling import BatchLoader
+from cvgnn.training.trainer_builder import build_trainer
 
 
 def trained(graph: Graph, ids: torch.Tensor, *, seed: int, epochs: int) -> tuple[float, float]:

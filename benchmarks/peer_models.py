@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cvgnn import GCN, Graph, Propagation, SparseFeatures, TrainConfig, propagate_features
-from cvgnn.experiments.run import build_model, build_trainer
+from cvgnn.training.trainer_builder import build_model, build_trainer
 
 INSTALL = {
     "torch_geometric": "pip install torch_geometric",

@@ -6,7 +6,7 @@
 Contestants: `cv`, `ns` and `exact` of this library (fan-out of the paper's recipe; layer 0 is always exact), and `cv`
 with features and histories in bfloat16 (all others compute in float32; PubMed's features are sparse to this library and
 stay in float32); PyG's full-batch GCN; PyG's `NeighborLoader` + `GCNConv`; DGL's `NeighborSampler` + `GraphConv`. What
-is not installed is said and left out. torch-sparse, without which `NeighborLoader` does not run (or pyg-lib, which pip
+is not installed is named and left out. torch-sparse, without which `NeighborLoader` does not run (or pyg-lib, which pip
 did not find), compiles in some ten minutes:
 
     pip install --no-build-isolation torch-scatter torch-sparse
@@ -14,7 +14,7 @@ did not find), compiles in some ten minutes:
 Equal for all: graph, split, threads, two layers with LayerNorm after the first, width, dropout, batch size, Adam with
 the same rate and weight decay, initial weights. Peers are used as their examples do: layers see the sampled subgraph
 only, and normalise by the degrees in it; PyG computes both layers for all of its nodes (`trim_to_layer` needs what only
-pyg-lib's sampler tells), DGL draws a node's self loop as one of its neighbors. Where a library offers more than one
+pyg-lib's sampler returns), DGL draws a node's self loop as one of its neighbors. Where a library offers more than one
 way, the faster one here: `SparseTensor` instead of `edge_index` for PyG's full batch and, on the synthetic graphs, its
 loader (in a few steps on arxiv's size that was worth factors of 6 and 2); `P` normalised once for the full batch.
 DGL's wheel is built for an older torch: its graphbolt loader cannot take part. One step of the full batch is an epoch.
@@ -23,7 +23,7 @@ Threads that wait spin, torch's default. With `--passive` they sleep, as in the 
 and arxiv (on a machine that was not idle) that was mostly slower, by up to 1.3 for this library and by up to 2 for the
 peers (PyG at 2,2 on Photo). Spinning threads suffer most from anything else that runs on the machine.
 
-What favours whom: the rate is the paper's, tuned for this method, for everyone (`--lr` sets another). Peers run
+Who has an advantage: the rate is the paper's, tuned for this method, for everyone (`--lr` sets another). Peers run
 `torch.optim.Adam` as their examples do; its fused form would save them 0.2 to 0.4 ms an iteration (docs/benchmarks/
 optimizer_step.md). Their loaders draw in the training process (`num_workers=0`), ours draws ahead in a thread.
 
@@ -32,14 +32,14 @@ optimizer_step.md). Their loaders draw in the training process (`num_workers=0`)
   the rounds, ratios medians of the rounds' ratios. A block begins with an iteration that is not timed.
 - accuracy: every contestant trains for `--budget` seconds for each seed. Its weights are set aside whenever the number
   of iterations has grown by 20 %, and after the run the validation accuracy of each is computed exactly, from full
-  neighborhoods and with the graph's own `P`, for everyone by the same code. That is in nobody's clock. Targets are
+  neighborhoods and with the graph's own `P`, for everyone by the same code. This time counts for nobody. Targets are
   shares of a peer's best accuracy (median over seeds); seconds are when a run first reached the target, median over
   seeds, "-" where the median run did not. Ratios are peer / cv: above 1, cv was faster; ">" where cv alone got there,
   empty where cv did not.
 - memory: a process of its own for each; the peak above what was resident after the imports, a few iterations long.
 
 Set-up is what comes before the first iteration: `P X` and the histories, or the peer's graph and loader. Reading the
-graph, imports and the loading of compiled kernels are in nobody's set-up.
+graph, imports and the loading of compiled kernels count for nobody.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ import torch
 
 import cvgnn
 from cvgnn import Evaluator, Graph, Propagation, TrainConfig, exact_logits, propagate_features
-from cvgnn.datasets.synthetic import generate, small_spec
-from cvgnn.experiments.recipes import paper_recipe
-from cvgnn.experiments.run import build_model
+from cvgnn.data.named.synthetic import generate, small_spec
+from cvgnn.lab.recipes import paper_recipe
+from cvgnn.training.trainer_builder import build_model
 from peer_models import KINDS, OURS, Contestant, Field, Peer, available, copy, tensors_of, with_features
 
 SMALL = ("pubmed", "photo")

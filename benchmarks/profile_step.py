@@ -17,12 +17,12 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from cvgnn.experiments.machine import thread_count
-from cvgnn.experiments.recipes import paper_recipe
-from cvgnn.experiments.run import build_trainer
+from cvgnn.lab.recipes import paper_recipe
 from cvgnn.ops import history_write, sampling_kernels, sparse_matmul
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.training import Trainer
+from cvgnn.training.machine import thread_count
+from cvgnn.training.trainer_builder import build_trainer
 from step import forever
 
 KERNELS = (

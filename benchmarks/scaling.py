@@ -8,12 +8,12 @@ layers, fan-out 2, batches of 1,000) each sweep varies one number. A round measu
 in turn forwards and backwards; the first is not counted. Set-up and evaluation are left out. An exponent is `b` of
 log(seconds) = a + b log(value), fitted to the medians over the rounds; its interval (95 %) is from resampled rounds.
 
-Beside the seconds stand counts, which no machine disturbs: `rows`, the representations computed in all layers, and
-`entries`, the history rows read for the control variate. More nodes also mean tables that outgrow the caches, which is
-the machine's cost and not the algorithm's; so `nodes, padded` takes the smallest graph of the `nodes` sweep and appends
-nodes without edges: the same work in the same memory, so whatever grows there is a cost for every node of the graph.
-Degrees are a power law cut off at 50 times the mean, so that more nodes do not bring larger hubs. A node has no more
-neighbors to draw than its degree, so a large fan-out draws fewer than it says (`drawn`).
+Counts, which do not depend on the machine, are beside the seconds: `rows`, the representations computed in all layers,
+and `entries`, the history rows read for the control variate. More nodes also mean tables that outgrow the caches, which
+is the machine's cost and not the algorithm's; so `nodes, padded` takes the smallest graph of the `nodes` sweep and
+appends nodes without edges: the same work in the same memory, so whatever grows there is a cost for every node of the
+graph. Degrees are a power law cut off at 50 times the mean, so that more nodes do not bring larger hubs. A node has no
+more neighbors to draw than its degree, so a large fan-out draws fewer neighbors (`drawn`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ import numpy as np
 import torch
 
 from cvgnn.config import TrainConfig
-from cvgnn.datasets.synthetic import SyntheticGraph, generate
-from cvgnn.experiments.machine import thread_count
-from cvgnn.experiments.run import build_trainer
-from cvgnn.graph import Graph
+from cvgnn.data import Graph
+from cvgnn.data.named.synthetic import SyntheticSpec, generate
 from cvgnn.training import Trainer
+from cvgnn.training.machine import thread_count
+from cvgnn.training.trainer_builder import build_trainer
 
 SPLIT_SHARE = 0.8  # of the nodes of every graph may be training nodes; a setting takes some of them
 HUB = 50  # the largest expected degree, in mean degrees
@@ -118,7 +118,7 @@ LABELS = {
 @lru_cache(maxsize=1)  # most settings of a run share the base's graph
 def graph_of(nodes: int, degree: int, features: int) -> Graph:
     part = round((1 - SPLIT_SHARE) / 2 * nodes)
-    spec = SyntheticGraph(
+    spec = SyntheticSpec(
         num_nodes=nodes, num_edges=degree * nodes // 2 * 2, num_features=features, num_classes=8,
         train=nodes - 2 * part, val=part, test=part, max_degree=HUB * degree,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a newcomer waits for: imports, and the whole of `cvgnn train` from the shell.
+"""Time to start: imports, and all of `cvgnn train` from the shell.
 
     python benchmarks/startup.py [repetitions]
 

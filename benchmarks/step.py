@@ -5,13 +5,12 @@
 
 An iteration is Algorithm 1 with the paper's settings for AMSGrad (Appendix B): draw the batch and its neighbors,
 forward, loss, backward, optimizer step, history writes. The roofline is timed in the same run with the same threads (or
-with one, where a product is faster so): the forward and the weight-gradient product of layer 0 on this step's rows, and
-the sum of this step's history rows. `bfloat16` stores features and histories in bfloat16 and multiplies the features so
-(`feature_dtype`, `history_dtype`), and so does its roofline; Cora's features are sparse and not concerned.
-Blocks of undisturbed iterations, of instrumented iterations and of roofline parts alternate; each figure is a median
-over the blocks, a ratio the median of the blocks' ratios. The parts are timed without overlap (no prefetching), so
-their sum may exceed the iteration; what threads share counts as the mean over them, and `rest` holds their waiting for
-each other.
+with one, where that is faster): the forward and the weight-gradient product of layer 0 on this step's rows, and the sum
+of this step's history rows. With `bfloat16` features and histories are stored in bfloat16 and features are multiplied
+in it (`feature_dtype`, `history_dtype`), in the roofline too; Cora's features are sparse and stay in float32. Blocks of
+undisturbed iterations, of instrumented iterations and of roofline parts alternate; each figure is a median over the
+blocks, a ratio the median of the blocks' ratios. The parts are timed without overlap (no prefetching), so their sum may
+exceed the iteration; what threads share counts as the mean over them, and `rest` includes their waiting for each other.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from typing import Any
 
 import torch
 
-from cvgnn.experiments.machine import thread_count
-from cvgnn.experiments.recipes import paper_recipe
-from cvgnn.experiments.run import build_trainer
+from cvgnn.lab.recipes import paper_recipe
 from cvgnn.ops import fused_layer
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.row_input import SparseInput
 from cvgnn.sampling import Batch
 from cvgnn.training import Trainer
+from cvgnn.training.machine import thread_count
+from cvgnn.training.trainer_builder import build_trainer
 
 BLOCK = 10
 PARTS = ("sampling", "gather", "forward", "history", "backward", "optimizer", "rest")

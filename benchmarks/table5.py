@@ -14,10 +14,10 @@ import argparse
 import dataclasses
 import statistics
 
-from cvgnn.datasets import load
-from cvgnn.experiments import train
-from cvgnn.experiments.recipes import PAPER_OPTIMIZERS, paper_accuracy, paper_recipe
+from cvgnn.data.named import load
+from cvgnn.lab.recipes import PAPER_OPTIMIZERS, paper_accuracy, paper_recipe
 from cvgnn.sampling import SCHEMES
+from cvgnn.training.run import train
 
 
 def main() -> None:

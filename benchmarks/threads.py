@@ -3,10 +3,10 @@
     python benchmarks/threads.py [--rounds 7] [--out DIR]
 
 Waiting threads sleep (`OMP_WAIT_POLICY=passive`), as cvgnn sets it. The first table times a small operation on one and
-on two threads: what the second adds is the price of waking it. The second table times training steps (Adam, fan-out 2)
-on one and on two threads by batch size and width; from the multiply-adds of layer 0 cvgnn decides between them
-(`cvgnn.experiments.machine.sensible_threads`). The third times steps of the paper's recipe for AMSGrad on two threads,
-with batches that another thread draws while a step runs, and without; from the entries of `P` in a batch cvgnn decides
+on two threads: what the second adds is the cost of waking it. The second table times training steps (Adam, fan-out 2)
+on one and on two threads by batch size and width; cvgnn chooses by the multiply-adds of layer 0
+(`cvgnn.training.machine.default_threads`). The third times steps of the paper's recipe for AMSGrad on two threads,
+with batches that another thread draws while a step runs, and without; cvgnn chooses by the entries of `P` in a batch
 (`cvgnn.sampling.loader`). Medians; the two take turns.
 """
 
@@ -25,14 +25,14 @@ import torch
 from numba import njit
 
 from cvgnn.config import make_config
-from cvgnn.experiments import machine
-from cvgnn.experiments.machine import batch_rows, thread_count
-from cvgnn.experiments.recipes import paper_recipe
-from cvgnn.experiments.run import build_trainer
+from cvgnn.lab.recipes import paper_recipe
 from cvgnn.ops.threads import run_rows
 from cvgnn.sampling import Batch
-from cvgnn.sampling.loader import WORTH_DRAWING_AHEAD, one_ahead
+from cvgnn.sampling.loader import WORTH_DRAWING_AHEAD, prefetch_one
 from cvgnn.training import Trainer
+from cvgnn.training import machine as machine
+from cvgnn.training.machine import batch_rows, thread_count
+from cvgnn.training.trainer_builder import build_trainer
 
 BATCHES, WIDTHS = (50, 150, 500), (16, 64, 256)
 
@@ -107,7 +107,7 @@ def steps(size: str, rounds: int) -> list[dict[str, Any]]:
                 "million multiply-adds": round(work / 1e6, 1),
                 "1 thread ms": round(statistics.median(ms for _, ms in ratios), 2),
                 "2 threads / 1": round(statistics.median(ratio for ratio, _ in ratios), 2),
-                "cvgnn takes": 1 if work < machine._WORTH_SHARING else 2,
+                "cvgnn takes": 1 if work < machine.WORTH_SHARING else 2,
             }
         )
     return found
@@ -148,7 +148,7 @@ def drawn(trainer: Trainer, ahead: bool) -> Generator[Batch]:
     epochs = (trainer.loader.epoch_ids(epoch) for epoch in itertools.count(1))
     numbered = enumerate(itertools.chain.from_iterable(epochs), start=1)
     batches = (trainer.loader._batch(ids, step) for step, ids in numbered)
-    yield from one_ahead(batches, trainer.loader._cue) if ahead else batches
+    yield from prefetch_one(batches, trainer.loader._signal) if ahead else batches
 
 
 def main() -> None:

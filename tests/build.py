@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from cvgnn.graph import Graph, SparseFeatures, from_edges
+from cvgnn.data import Graph, SparseFeatures, from_edges
 
 
 def graph_from_dense(

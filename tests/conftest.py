@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -9,6 +10,18 @@ import pytest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background jobs of a shell; tests send it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Kernels are compiled once for all test processes, and not once for every CVGNN_HOME of a test.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compile_message() -> None:
+    """The message that kernels are compiled comes once in a process: here, and not on the stderr of whichever test is
+    the first to need a new kernel. `tests/ops/test_compilation.py` tests it."""
+    from cvgnn.ops import compilation
+
+    compilation._log_compiling()
 
 
 @pytest.fixture(scope="session")

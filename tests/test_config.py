@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from cvgnn.config import GraphSource, TrainConfig, make_config
+from cvgnn.data.propagation import NORMALIZATIONS
 from cvgnn.errors import CvgnnError
-from cvgnn.graph.propagation import NORMALIZATIONS
 from cvgnn.nn import ACTIVATIONS, ESTIMATORS, INITS, JUMPS, MODELS, NORMS
-from cvgnn.optim import FORMS, OPTIMIZERS
+from cvgnn.optim import FORMS, OPTIMIZERS, TORCH_OPTIMIZERS
 from cvgnn.sampling import FEATURE_NORMS
 from cvgnn.sampling.loader import BATCH_MODES
 from cvgnn.sampling.schemes import SCHEMES
@@ -29,7 +29,7 @@ CHOICES = {
     "jk": JUMPS,
     "estimator": ESTIMATORS,
     "scheme": SCHEMES,
-    "optimizer": OPTIMIZERS,
+    "optimizer": (*OPTIMIZERS, *TORCH_OPTIMIZERS),
     "form": FORMS,
     "batches": BATCH_MODES,
     "norm": NORMS,
@@ -127,7 +127,9 @@ def test_a_near_miss_gets_a_hint() -> None:
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(CvgnnError) as caught:
         make_config(batchsize=3)
-    assert str(caught.value).startswith("unknown option 'batchsize'; known: estimator, scheme, num_neighbors, ")
+    assert str(caught.value).startswith(
+        "unknown option 'batchsize'; known: estimator, control, scheme, num_neighbors, "
+    )
     assert str(caught.value).endswith("(did you mean 'batch_size'?)")
 
 
@@ -189,6 +191,8 @@ OTHER = {
     "device": "cuda",
     "num_neighbors": (5, -1, 2),
     "lr": 0.123,
+    "control": 0.5,
+    "ema": 0.5,
     "beta1": 0.5,
     "beta2": 0.25,
     "nu_min": 1e-3,
@@ -201,6 +205,8 @@ OTHER = {
     "dropout": 0.12,
     "input_dropout": 0.13,
     "label_smoothing": 0.14,
+    "loss": "custom:focal",
+    "class_weight": "1,2.5,1",
     "patience": 8,
     "eval_every": 4,
     "seed": 13,

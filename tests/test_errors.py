@@ -1,4 +1,4 @@
-"""The sentences that tell a user's mistake."""
+"""Error messages for bad input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_mistake_is_a_value_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("cora ", "unknown dataset 'cora '; known: citeseer, cora (did you mean 'cora'?)"),
         ("citseer", "unknown dataset 'citseer'; known: citeseer, cora (did you mean 'citeseer'?)"),
@@ -29,7 +29,7 @@ def test_a_mistake_is_a_value_error() -> None:
         (7, "unknown dataset 7; known: citeseer, cora"),
     ],
 )
-def test_unknown_name(name: object, sentence: str) -> None:
+def test_unknown_name(name: object, message: str) -> None:
     error = unknown_name("dataset", name, iter(["citeseer", "cora"]))
     assert isinstance(error, CvgnnError)
-    assert str(error) == sentence
+    assert str(error) == message

@@ -44,3 +44,12 @@ def test_every_command_shown_parses() -> None:
         with pytest.raises(SystemExit) as done:
             main([*words, "--help"])
         assert done.value.code == 0
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/install.md", "Dockerfile"])
+def test_the_cpu_build_of_torch_is_the_tested_one(name: str) -> None:
+    """How to get it stands in the first lines, with the version of the constraints file."""
+    version = re.search(r"^torch==(\S+)$", (README.parent / "constraints.txt").read_text(), flags=re.MULTILINE)
+    assert version is not None
+    first = "\n".join((README.parent / name).read_text(encoding="utf-8").splitlines()[:12])
+    assert f"torch=={version[1]} --index-url https://download.pytorch.org/whl/cpu" in first

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cvgnn.reference import draw_ranges
-from cvgnn.reference.propagation import Array
+from cvgnn.reference.propagation_matrix import Array
 
 PATH = [
     [0, 1, 0, 0],

@@ -2,8 +2,8 @@
 
 python tools/make_bundled_citeseer.py RAW_FOLDER OUT
 
-RAW_FOLDER holds ind.citeseer.*; OUT is usually src/cvgnn/datasets/data/citeseer.npz. The layout is described in
-src/cvgnn/datasets/data/README.md, which also states the file's SHA-256: update it when the bytes change.
+RAW_FOLDER holds ind.citeseer.*; OUT is usually src/cvgnn/data/named/data/citeseer.npz. The layout is described in
+src/cvgnn/data/named/data/README.md, which also states the file's SHA-256: update it when the bytes change.
 """
 
 from __future__ import annotations
@@ -14,30 +14,33 @@ from pathlib import Path
 
 import numpy as np
 
-from cvgnn.datasets.planetoid import read_planetoid
+from cvgnn.data import SparseFeatures
+from cvgnn.data.named.planetoid import read_planetoid
 from cvgnn.errors import CvgnnError
 
 
 def make(raw_folder: Path, out: Path) -> None:
     """Write the file; numpy stamps every member with 1980-01-01, so the bytes depend on zlib's version only."""
-    arrays = read_planetoid(raw_folder, "citeseer")
-    counts = np.diff(arrays.x_indptr)
-    if not (arrays.x_values == 1).all():
-        raise CvgnnError("CiteSeer's features are not binary, but the bundled file stores only their positions")
-    if max(arrays.num_nodes, arrays.num_features) > 2**16 or max(counts.max(), arrays.num_classes) > 255:
+    graph = read_planetoid(raw_folder, "citeseer")
+    x = graph.x
+    if not isinstance(x, SparseFeatures) or not (x.values == 1).all():
+        raise CvgnnError("CiteSeer's features are not binary, but the bundled file stores them in one byte each")
+    if max(graph.num_nodes, graph.num_features) > 2**16 or graph.num_classes > 255:
         raise CvgnnError("CiteSeer's ids do not fit the small integers of the bundled file")
+    rows, columns = np.repeat(np.arange(graph.num_nodes), graph.degree), graph.indices.numpy()
     with out.open("wb") as file:
         np.savez_compressed(
             file,
-            edges=arrays.edges.astype(np.uint16),
-            x_counts=counts.astype(np.uint8),
-            x_indices=arrays.x_indices.astype(np.uint16),
-            num_features=np.uint16(arrays.num_features),
-            y=arrays.y.astype(np.uint8),
-            num_classes=np.uint8(arrays.num_classes),
-            train_ids=arrays.train_ids.astype(np.uint16),
-            val_ids=arrays.val_ids.astype(np.uint16),
-            test_ids=arrays.test_ids.astype(np.uint16),
+            edges=np.stack([rows, columns], axis=1)[rows < columns].astype(np.uint16),
+            x_data=x.values.numpy().astype(np.uint8),
+            x_indices=x.indices.numpy().astype(np.uint16),
+            x_indptr=x.indptr.numpy().astype(np.uint32),
+            x_shape=np.array(x.shape, dtype=np.uint16),
+            y=graph.y.numpy().astype(np.uint8),
+            num_classes=np.uint8(graph.num_classes),
+            train_ids=graph.train_ids.numpy().astype(np.uint16),
+            val_ids=graph.val_ids.numpy().astype(np.uint16),
+            test_ids=graph.test_ids.numpy().astype(np.uint16),
         )
 
 

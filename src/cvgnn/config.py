@@ -1,34 +1,39 @@
-"""Everything that defines a training run, in one frozen dataclass; the command line is made from it.
+"""The options of a training run in one frozen dataclass, from which the command line is generated.
 
-This file imports no torch, so that `cvgnn train --help` answers at once. The names of the choices are spelled out here
-and a test holds them equal to those of the parts.
+This module imports no torch, so that `cvgnn train --help` is fast. Hence the names of the choices are repeated here; a
+test keeps them equal to those of the other modules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, final, get_args, get_type_hints
 
-from cvgnn.errors import require, require_integer, require_number, unknown_name
-from cvgnn.limits import (
-    MAX_BATCH,
-    MAX_EPOCHS,
-    MAX_HIDDEN,
-    MAX_LAYERS,
-    MAX_THREADS,
-    check_fan_out,
-)
+from cvgnn.data.table_options import TableOptions
+from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number, unknown_name
+from cvgnn.limits import MAX_BATCH, MAX_EPOCHS, MAX_HIDDEN, MAX_LAYERS, MAX_THREADS, check_fan_out
+
+IN_MEMORY = "in-memory"
+"""The data set name in config.json of a run whose graph was made in Python."""
+
+CUSTOM = "custom:"
+"""Begins the name, in config.json, of a part that was given to `fit` as a Python object."""
+
+LOSSES = ("cross-entropy",)
+REGISTERED: dict[str, dict[str, Callable[..., Any]]] = {"model": {}, "estimator": {}, "optimizer": {}, "loss": {}}
+"""The user's own parts by option and name; `cvgnn.registry` fills it."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GraphSource:
-    """Where a graph comes from: a named data set, or a file or folder of the user's."""
+class GraphSource(TableOptions):
+    """Where a graph comes from: a named data set, or the user's own file or folder."""
 
     dataset: str | None = None
-    """Name of a data set (see cvgnn datasets); citeseer, which is bundled, if no graph is named at all."""
+    """Name of a data set (see cvgnn datasets); the bundled citeseer if neither dataset nor graph is given."""
 
     root: Path | None = None
     """Folder with the data set's raw files; citeseer needs none."""
@@ -52,6 +57,7 @@ class GraphSource:
     """Training nodes of each class in a random split, instead of a share."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(
             self.dataset is None or self.graph is None,
             f"give either dataset or graph, not both ({self.dataset!r} and {str(self.graph)!r})",
@@ -72,9 +78,10 @@ class GraphSource:
             require_integer("per_class", self.per_class, at_least=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON values; folders as absolute paths, so that the record holds from anywhere."""
+        """All fields as JSON values; folders as absolute paths, so that they are valid from any working directory."""
         paths = {n: None if (p := getattr(self, n)) is None else str(p.resolve()) for n in ("root", "graph")}
-        return {**asdict(self), **paths, "dataset": self.name}
+        lists = {n: list(value) for n, value in self.table_options().items() if isinstance(value, tuple)}
+        return {**asdict(self), **paths, **lists, "dataset": self.name}
 
     @property
     def name(self) -> str | None:
@@ -90,8 +97,13 @@ class TrainConfig:
     The defaults train the bundled CiteSeer graph in a few seconds.
     """
 
-    estimator: Literal["cv", "ns", "exact"] = "cv"
-    """How neighbors are aggregated: cv = sampling with the control variate, ns = sampling alone, exact = all."""
+    estimator: Literal["cvd", "cv", "ns", "exact"] = "cvd"
+    """How neighbors are aggregated. cvd = sampling with the control variate, dropout separated; cv = the paper's form,
+    in which dropout adds variance that grows with the degree; ns = sampling alone; exact = all neighbors."""
+
+    control: float = 1.0
+    """Share of the control variate that is used (cvd, cv), from 0 (none, as ns) to 1 (all). Every value is unbiased; a
+    smaller one leaves more sampling noise, which can act as a regulariser."""
 
     scheme: Literal["without-replacement", "with-replacement", "paper", "released"] = "without-replacement"
     """How neighbors are drawn. The first two are unbiased, the paper's footnote and the released code are not."""
@@ -100,8 +112,9 @@ class TrainConfig:
     """Neighbors drawn for a node, -1 for all: one number, or one for each sampled hop, the batch's own hop first. There
     are layers - 1 hops, because layer 0 is exact; layers of them behind an input layer."""
 
-    optimizer: Literal["sgd", "heavy-ball", "adam", "amsgrad", "adagrad"] = "adam"
-    """The rule that turns gradients into steps."""
+    optimizer: Literal["sgd", "heavy-ball", "adam", "amsgrad", "adagrad", "adamw", "nadam"] = "adam"
+    """The rule that turns gradients into steps: the paper's five; adamw and nadam are torch.optim's, which the paper's
+    theory does not cover."""
 
     form: Literal["torch", "paper"] = "torch"
     """torch = as torch.optim computes it (what the published numbers used), paper = as Algorithm 1 states it."""
@@ -121,8 +134,14 @@ class TrainConfig:
     weight_decay: float = 5e-4
     """L2 coefficient, added to the gradient."""
 
+    loss: str = "cross-entropy"
+    """The loss, a function of logits and labels; others are registered by a --plugin."""
+
+    class_weight: str | None = None
+    """Weight of each class in the loss: balanced = the same total for every class, or numbers separated by commas."""
+
     label_smoothing: float = 0.0
-    """Share of each label that is spread over all classes: the loss is less sure of the labels than they are."""
+    """Share of each label that the loss spreads over all classes."""
 
     batch_size: int = 512
     """Training nodes in a batch."""
@@ -140,7 +159,7 @@ class TrainConfig:
     """Stop early if the validation accuracy has not risen for so many epochs; 0 = train all epochs."""
 
     model: Literal["gcn", "sage", "gin", "gcnii"] = "gcn"
-    """Kind of layers: gcn = the paper's; sage = mean of the neighbors and an own weight for the node itself; gin = sum
+    """Kind of layers: gcn = the paper's; sage = mean of the neighbors, a separate weight for the node itself; gin = sum
     and a two-layer MLP; gcnii = GCN with initial residual and identity mapping between linear layers, for depth."""
 
     layers: int = 2
@@ -157,7 +176,7 @@ class TrainConfig:
     """Steps between two exact passes that refresh the statistics of norm=batch."""
 
     residual: bool = False
-    """Whether each layer adds its own input, times a matrix of its own, to its output."""
+    """Whether each layer adds its input, times a separate weight matrix, to its output."""
 
     activation: Literal["relu", "elu", "gelu"] = "relu"
     """Nonlinearity of hidden layers."""
@@ -198,6 +217,10 @@ class TrainConfig:
     output: Literal["best", "last", "tau"] = "best"
     """Which weights to return: best by validation accuracy, last, or tau = a uniformly drawn iterate (Algorithm 1)."""
 
+    ema: float = 0.0
+    """Decay of an average of the weights over the steps, such as 0.99, that is evaluated and returned instead of the
+    weights themselves; 0 = none."""
+
     eval_every: int = 1
     """Evaluate after every n-th epoch, and after the last."""
 
@@ -205,43 +228,31 @@ class TrainConfig:
     """Seed of weights, batches, neighbor draws and dropout."""
 
     clip_norm: float | None = None
-    """Shorten gradients whose norm over all parameters is larger than this."""
+    """Scale down gradients whose norm over all parameters is larger than this."""
 
     bad_step: Literal["stop", "skip"] = "stop"
-    """What to do with a step whose loss or gradient is infinite or NaN: stop the run, or leave the step out."""
+    """What to do with a step whose loss or gradient is infinite or NaN: stop the run, or skip the step."""
 
     device: str = "cpu"
-    """Where to train: cpu, where kernels are compiled, or a device that torch has, such as cuda."""
+    """Device to train on: cpu, which has compiled kernels, or another torch device, such as cuda."""
 
     threads: int | None = None
-    """Threads for torch; if not given, one where a step is too small to share, else all cores."""
+    """Threads for torch; if not given, one for small steps, else all cores."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(TrainConfig).items():
             choices = get_args(hint)
             if choices and isinstance(choices[0], str) and getattr(self, name) not in choices:
-                raise unknown_name(name, getattr(self, name), choices)
-        at_most = {
-            "threads": MAX_THREADS, "layers": MAX_LAYERS, "hidden": MAX_HIDDEN, "batch_size": MAX_BATCH,
-            "epochs": MAX_EPOCHS, "eval_every": MAX_EPOCHS, "patience": MAX_EPOCHS, "norm_every": MAX_EPOCHS,
+                self._check_own_part(name, choices)
+        bounds: dict[str, tuple[int, int | None]] = {
+            "batch_size": (1, MAX_BATCH), "epochs": (1, MAX_EPOCHS), "layers": (1, MAX_LAYERS),
+            "hidden": (1, MAX_HIDDEN), "eval_every": (1, MAX_EPOCHS), "norm_every": (1, MAX_EPOCHS),
+            "threads": (1, MAX_THREADS), "seed": (0, None), "patience": (0, MAX_EPOCHS),
         }  # fmt: skip
-        numbers = (
-            "batch_size",
-            "epochs",
-            "layers",
-            "hidden",
-            "eval_every",
-            "norm_every",
-            "threads",
-            "seed",
-            "patience",
-        )
-        for name in numbers:
-            value = getattr(self, name)
-            if name != "threads" or value is not None:
-                least = int(name not in ("seed", "patience"))
-                whole = require_integer(name, value, at_least=least, at_most=at_most.get(name))
-                object.__setattr__(self, name, whole)  # numpy's integers become Python's, which JSON can hold
+        for name, (at_least, at_most) in bounds.items():
+            if (value := getattr(self, name)) is not None or name != "threads":
+                number = require_integer(name, value, at_least=at_least, at_most=at_most)
+                object.__setattr__(self, name, number)  # numpy's integers become Python's, which JSON can hold
         for name in ("bias", "residual", "input_layer"):
             flag = getattr(self, name)
             require(isinstance(flag, bool), f"{name} must be True or False, not {flag!r}")
@@ -250,21 +261,27 @@ class TrainConfig:
             f"device must be the name of a torch device, such as cpu or cuda, not {self.device!r}",
         )
         require(
-            self.normalization == "symmetric" or self.model in ("gcn", "gcnii"),
+            self.normalization == "symmetric" or self.model not in ("sage", "gin"),
             f"normalization has no use with model {self.model!r}, which takes the mean or the sum of the neighbors; "
             "leave it out",
         )
+        require(
+            self.ema == 0.0 or (self.norm != "batch" and self.output != "tau"),
+            "ema returns an average of the weights, which goes neither with norm='batch', whose statistics belong to "
+            "single weights, nor with output='tau'",
+        )
         self._check_fan_out()
+        require_number("control", self.control, "a number in [0, 1]", at_least=0.0, at_most=1.0)
+        self._check_own_part("loss", LOSSES)
+        self._check_class_weight()
         require_number("lr", self.lr, "a number above 0", above=0.0)
         require_number("weight_decay", self.weight_decay, "zero or a positive number", at_least=0.0)
-        for name in ("dropout", "input_dropout", "label_smoothing"):
-            require_number(name, getattr(self, name), "a number in [0, 1)", at_least=0.0, below=1.0)
-        for name in ("beta1", "beta2"):
-            if getattr(self, name) is not None:
-                require_number(name, getattr(self, name), "a number in [0, 1)", at_least=0.0, below=1.0)
+        for name in ("dropout", "input_dropout", "label_smoothing", "ema", "beta1", "beta2"):
+            if (value := getattr(self, name)) is not None or not name.startswith("beta"):
+                require_number(name, value, "a number in [0, 1)", at_least=0.0, below=1.0)
         for name in ("nu_min", "clip_norm"):
-            if getattr(self, name) is not None:
-                require_number(name, getattr(self, name), "a number above 0", above=0.0)
+            if (value := getattr(self, name)) is not None:
+                require_number(name, value, "a number above 0", above=0.0)
 
     def _check_fan_out(self) -> None:
         given, hops = self.num_neighbors, self.hops
@@ -279,9 +296,28 @@ class TrainConfig:
             f"{f'{hops} entries or ' if hops > 1 else ''}one number",
         )
 
+    def _check_own_part(self, name: str, built_in: Sequence[str]) -> None:
+        """Raise unless the part is built in, registered, or was given as an object."""
+        value = getattr(self, name)
+        known = [*built_in, *REGISTERED.get(name, ())]  # not the dict: a value may be unhashable
+        # Bounded, because the name may come from anybody's config.json and is printed.
+        custom = name in REGISTERED and isinstance(value, str) and value.startswith(CUSTOM) and len(value) <= 120
+        if value not in known and not custom:
+            raise unknown_name(name, value, known)
+
+    def _check_class_weight(self) -> None:
+        given = self.class_weight
+        if given is None or given == "balanced":
+            return
+        try:
+            valid = all(0 <= float(number) < math.inf for number in given.split(","))
+        except (AttributeError, ValueError):
+            valid = False
+        require(valid, f"class_weight must be 'balanced' or one number of at least 0 for each class, not {given!r}")
+
     @property
     def hops(self) -> int:
-        """At how many layers neighbors are sampled."""
+        """Number of layers that sample neighbors."""
         return self.layers - 1 + (self.input_layer or self.model == "gcnii")
 
     @property
@@ -325,10 +361,16 @@ def make_config(**options: Any) -> TrainConfig:
     """
     known = TrainConfig.__dataclass_fields__
     for name in options:
-        if name not in known:
-            raise unknown_name("option", name, known)
+        require_known("option", name, known)
     if "num_neighbors" in options:
         given = options["num_neighbors"]
         several = isinstance(given, Sequence) and not isinstance(given, str)
         options["num_neighbors"] = tuple(given) if several else (given,)
+    weight = options.get("class_weight")
+    if weight is not None and not isinstance(weight, str):
+        if not isinstance(weight, Iterable):
+            raise CvgnnError(
+                f"class_weight must be 'balanced' or a list of numbers, one for each class, not {weight!r}"
+            )
+        options["class_weight"] = ",".join(str(getattr(w, "item", lambda w=w: w)()) for w in weight)
     return TrainConfig(**options)

@@ -1,36 +1,37 @@
-"""What cvgnn raises for a user's mistake: a sentence that says what is wrong, where, and what to do."""
+"""Exceptions for bad input and interrupted runs. A message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 
 class CvgnnError(ValueError):
-    """A mistake in the input, told in one sentence; the command line prints it without a traceback."""
+    """Bad input; the command line prints the message without a traceback."""
 
 
 class Stopped(CvgnnError):
-    """A run was asked to stop, and did.
+    """A run stopped after a signal.
 
     Args:
-        signal_number: which signal asked.
-        sentence: where it stands and how to go on.
+        signal_number: of the signal.
+        message: the progress of the run and how to continue it.
     """
 
-    def __init__(self, signal_number: int, sentence: str) -> None:
+    def __init__(self, signal_number: int, message: str) -> None:
         self.signal_number = signal_number
-        super().__init__(sentence)
+        super().__init__(message)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A second signal: the program ends at once.
+    """A second signal ended the program without waiting for the current step.
 
     Args:
-        signal_number: which one.
+        signal_number: of the signal.
     """
 
     def __init__(self, signal_number: int) -> None:
@@ -38,13 +39,37 @@ class Interrupted(KeyboardInterrupt):
         super().__init__()
 
 
-def require(condition: bool, sentence: str) -> None:
-    """Raise `CvgnnError(sentence)` unless `condition` holds.
+def require(condition: bool, message: str) -> None:
+    """Raise `CvgnnError(message)` unless `condition` holds.
 
     >>> require(1 > 0, "never raised")
     """
     if not condition:
-        raise CvgnnError(sentence)
+        raise CvgnnError(message)
+
+
+@contextlib.contextmanager
+def error_context(before: str = "", after: str = "") -> Iterator[None]:
+    """Put text before and after the message of a `CvgnnError` that the block raises.
+
+    >>> with error_context("settings.toml: "):
+    ...     require(False, "lr is missing")
+    Traceback (most recent call last):
+    cvgnn.errors.CvgnnError: settings.toml: lr is missing
+    """
+    try:
+        yield
+    except CvgnnError as error:
+        raise CvgnnError(f"{before}{error}{after}") from None
+
+
+# What other libraries call our options: no spelling is close to `lr`.
+_SYNONYMS = {
+    "learning_rate": "lr", "l2": "weight_decay", "num_epochs": "epochs", "n_epochs": "epochs", "num_layers": "layers",
+    "n_layers": "layers", "hidden_channels": "hidden", "hidden_dim": "hidden", "fan_out": "num_neighbors",
+    "fanout": "num_neighbors", "early_stopping": "patience", "random_state": "seed", "prediction": "class",
+    "id": "node", "true": "label", "target": "label",
+}  # fmt: skip
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> CvgnnError:
@@ -54,13 +79,23 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> CvgnnError:
     unknown dataset 'citeseeer'; known: cora, citeseer (did you mean 'citeseer'?)
     """
     names = list(known)
-    close = difflib.get_close_matches(str(name), names, n=1)
+    other = _SYNONYMS.get(str(name))
+    close = [other] if other in names else difflib.get_close_matches(str(name), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return CvgnnError(f"unknown {kind} {name!r}; known: {', '.join(names)}{hint}")
 
 
+def require_known(kind: str, name: object, known: Collection[str]) -> None:
+    """Raise `unknown_name(kind, name, known)` unless the name is known.
+
+    >>> require_known("optimizer", "adam", ["adam", "sgd"])
+    """
+    if name not in known:
+        raise unknown_name(kind, name, known)
+
+
 def require_integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
-    """`value` as an int if it is a whole number in range (numpy's integers are, booleans are not).
+    """`value` as an int, if it is a whole number in range; NumPy integers are accepted, booleans are not.
 
     >>> require_integer("layers", 2, at_least=1)
     2
@@ -83,7 +118,8 @@ def require_number(
     at_least: float = -math.inf,
     above: float = -math.inf,
     below: float = math.inf,
+    at_most: float = math.inf,
 ) -> None:
-    """Refuse what is not a finite number in range; `rule` says the range in words."""
+    """Raise unless `value` is a finite number in range; `rule` describes the range in the message."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    require(number and value >= at_least and above < value < below, f"{name} must be {rule}, not {value!r}")
+    require(number and at_least <= value <= at_most and above < value < below, f"{name} must be {rule}, not {value!r}")

@@ -1,4 +1,4 @@
-"""Bounds that the config and the parts share."""
+"""Limits of options, shared by the config and the samplers; importing them needs no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_DRAWS = 10_000
 
 
 def check_fan_out(fan_out: Any, scheme: str) -> None:
-    """Refuse a number of neighbors that cannot be drawn."""
+    """Raise unless `fan_out` is a number of neighbors that the scheme can draw."""
     whole = isinstance(fan_out, int) and not isinstance(fan_out, bool)
     require(
         whole and (fan_out == -1 or 1 <= fan_out < 2**31),

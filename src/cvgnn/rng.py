@@ -1,25 +1,30 @@
-"""Stateless randomness: every draw is a pure function of the seed and of what it is drawn for.
+"""Stateless random numbers: every draw is a pure function of the seed and of its purpose and coordinates.
 
-Nothing in cvgnn reads or moves a global random state. A consumer derives a 64-bit key from the run's seed and its
+No code in cvgnn reads or changes a global random state. A caller derives a 64-bit key from the run's seed and its
 own coordinates (step, layer, epoch, ...), so a result cannot depend on threads, prefetching or on where a run was
-resumed. The mixing function is SplitMix64's finalizer (Steele, Lea, Flood 2014).
+resumed. The mixing function is the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
+Generators", 2014). There is one for each kind of number: Python integers and NumPy arrays here, compiled code in
+`ops.sampling_kernels`, int64 tensors in `ops.dropout`.
 """
 
 from __future__ import annotations
 
 import functools
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
+
+IntegerT = TypeVar("IntegerT", int, np.ndarray)
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-"""Of the two rounds of `mix`."""
+"""The multipliers of the two rounds of `mix`."""
 
 
 class Purpose(IntEnum):
-    """What a stream of random numbers is for; different purposes never share a stream."""
+    """The purpose of a stream of random numbers; different purposes never share a stream."""
 
     WEIGHTS = 1
     BATCHES = 2
@@ -31,19 +36,23 @@ class Purpose(IntEnum):
     SEARCH = 8
 
 
-def mix(z: int) -> int:
+def mix(z: IntegerT) -> IntegerT:
     """SplitMix64's finalizer on 64-bit unsigned integers: a bijection that changes every bit with every bit.
 
-    >>> hex(mix(1))
-    '0x5692161d100b05e5'
+    Args:
+        z: a Python integer, or a NumPy array of uint64, which wraps around by itself.
+
+    >>> hex(mix(1)), mix(np.array([1], np.uint64)).tolist() == [mix(1)]
+    ('0x5692161d100b05e5', True)
     """
     z = ((z ^ (z >> 30)) * FACTORS[0]) & MASK
     z = ((z ^ (z >> 27)) * FACTORS[1]) & MASK
-    return z ^ (z >> 31)
+    z ^= z >> 31
+    return z
 
 
 def derive(seed: int, purpose: Purpose, *coordinates: int) -> int:
-    """A 64-bit key for one purpose at one place: chained mixing of seed, purpose and coordinates.
+    """A 64-bit key for one purpose at given coordinates: seed, purpose and coordinates are mixed in this order.
 
     >>> derive(0, Purpose.DROPOUT, 3, 1) == derive(0, Purpose.DROPOUT, 3, 1)
     True
@@ -63,7 +72,7 @@ def stream(seed: int, purpose: Purpose) -> int:
 
 
 def chain(key: int, value: int) -> int:
-    """The key for one more coordinate."""
+    """Add one coordinate to a key."""
     return mix((key ^ mix((value + GOLDEN) & MASK)) + GOLDEN & MASK)
 
 

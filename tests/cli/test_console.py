@@ -1,4 +1,4 @@
-"""What a person sees: a bar on a terminal, lines elsewhere."""
+"""Progress of a run: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from cvgnn.cli.console import Console, line, percent
+from cvgnn.cli.console import TrainProgress, line, percent
 from cvgnn.config import TrainConfig
-from cvgnn.graph import from_edges
+from cvgnn.data import from_edges
 from cvgnn.training import Accuracies, EpochRecord
 
 GRAPH = from_edges([[0, 1], [1, 2]], x=torch.eye(3), y=[0, 1, 0], train_ids=[0], val_ids=[1], test_ids=[2], name="p[3]")
@@ -66,13 +68,24 @@ def record(epoch: int, test: float | None = None) -> EpochRecord:
     )
 
 
+@contextmanager
+def running(console: TrainProgress) -> Iterator[TrainProgress]:
+    """As a run calls it; the console does not look at the trainer."""
+    console.header()
+    console.on_start(None, [])
+    try:
+        yield console
+    finally:
+        console.on_end(None, None)
+
+
 def shown(monkeypatch: pytest.MonkeyPatch, records: list[EpochRecord], *, terminal: bool, epochs: int) -> str:
     """Everything written while these records come in."""
     screen = Screen(terminal)
     monkeypatch.setattr(sys, "stdout", screen)
-    with Console(GRAPH, TrainConfig(epochs=epochs, hidden=32, batch_size=20)) as console:
+    with running(TrainProgress(GRAPH, TrainConfig(epochs=epochs, hidden=32, batch_size=20))) as console:
         for each in records:
-            console.show(each)
+            console.on_epoch(None, each)
     return screen.getvalue()
 
 
@@ -99,7 +112,7 @@ def test_lines_when_piped(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(monkeypatch, [record(1), record(2, test=0.5)], terminal=False, epochs=2)
     assert text.splitlines() == [
         "Graph(p[3]: 3 nodes, 2 edges, 3 dense features, 2 classes, split 1/1/1)",
-        "2 layers of width 32, cv with 2 neighbors without-replacement, adam (torch's form), lr 0.01, batches of 20, seed 0",
+        "2 gcn layers of width 32, norm none, dropout 0.5, cvd with 2 neighbors without-replacement, adam (torch's form), lr 0.01, batches of 20, seed 0",
         "epoch 1/2  loss 1.0000",
         "epoch 2/2  loss 0.5000  train 100.00%  val 25.00%  test 50.00%",
     ]
@@ -151,8 +164,8 @@ def test_the_bar_is_closed_on_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", screen)
 
     def interrupted() -> None:
-        with Console(GRAPH, TrainConfig(epochs=3)) as console:
-            console.show(record(1))
+        with running(TrainProgress(GRAPH, TrainConfig(epochs=3))) as console:
+            console.on_epoch(None, record(1))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -168,7 +181,7 @@ def test_the_bar_is_closed_on_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
             [
                 "test accuracy 50.00% at the best validation epoch, 2 (validation 62.50%)",
                 "highest test accuracy of any epoch 75.00% (chosen by test accuracy: the paper's protocol)",
-                "12 iterations: 1.25 s training, 0.50 s evaluation, peak memory 3 MiB",
+                "12 iterations: 1.25 s training, 0.50 s evaluation, peak memory 3.0 MiB",
                 "written to runs/[a]",
             ],
         ),
@@ -182,7 +195,7 @@ def test_the_bar_is_closed_on_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["best", "tau", "last", "no-test-nodes"],
 )
 def test_summary(capsys: pytest.CaptureFixture[str], change: dict[str, Any], expected: list[str]) -> None:
-    Console(GRAPH, TrainConfig()).summary(RESULT | change, Path("runs/[a]"))
+    TrainProgress(GRAPH, TrainConfig()).summary(RESULT | change, Path("runs/[a]"))
     out = capsys.readouterr().out
     for words in expected:
         assert words in out
@@ -190,7 +203,7 @@ def test_summary(capsys: pytest.CaptureFixture[str], change: dict[str, Any], exp
 
 def test_summary_without_validation_nodes_or_folder(capsys: pytest.CaptureFixture[str]) -> None:
     none = {"best_epoch": None, "val_accuracy": None, "test_accuracy": None, "output": "last"}
-    Console(GRAPH, TrainConfig()).summary(RESULT | none, None)
+    TrainProgress(GRAPH, TrainConfig()).summary(RESULT | none, None)
     out = capsys.readouterr().out
     assert "validation" not in out
     assert "written" not in out
@@ -231,7 +244,7 @@ def test_a_real_terminal() -> None:
     assert "epoch 1/4  loss" not in text  # no lines beside the bar
 
 
-def test_a_run_that_stopped_early_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    with Console(GRAPH, TrainConfig(patience=7)) as console:
+def test_early_stopping_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    with running(TrainProgress(GRAPH, TrainConfig(patience=7))) as console:
         console.summary({**RESULT, "epochs": 9}, None)
     assert "stopped early, after epoch 9: 7 epochs without a higher validation accuracy" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The command itself: words in, a sentence or a result out, and the right exit code."""
+"""The command itself: help, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_help(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert max(len(line) for line in out.splitlines()) <= 120
 
 
-@pytest.mark.parametrize("words", [["trian"], ["--verbose"], ["train.py", "--lr", "1"], [""]], ids=str)
+@pytest.mark.parametrize("words", [["trian"], ["--nonsense"], ["train.py", "--lr", "1"], [""]], ids=str)
 def test_an_unknown_command(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(
-        f"cvgnn: unknown command {words[0]!r}; known: train, predict, reproduce, sweep, search, report, diagnose, convert, datasets"
+        f"cvgnn: unknown command {words[0]!r}; known: train, inspect, predict, reproduce, sweep, search, report, diagnose, convert, datasets"
     )
     assert err.count("\n") == 1
 
@@ -65,26 +65,26 @@ def test_words_come_from_the_shell_if_not_given(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "sentence"),
+    ("error", "code", "message"),
     [
         (CvgnnError("hidden must be at least 1, not 0"), 2, "cvgnn: hidden must be at least 1, not 0\n"),
         (KeyboardInterrupt(), 130, "cvgnn: interrupted\n"),
     ],
     ids=["mistake", "interrupt"],
 )
-def test_errors_become_a_sentence_and_a_code(
+def test_errors_are_printed_with_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: BaseException,
     code: int,
-    sentence: str,
+    message: str,
 ) -> None:
     def dispatch(words: list[str]) -> int:
         raise error
 
     monkeypatch.setattr(main_module, "_dispatch", dispatch)
     assert main(["train"]) == code
-    assert capsys.readouterr() == ("", sentence)
+    assert capsys.readouterr() == ("", message)
 
 
 def test_an_interrupt_below_other_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,13 +107,6 @@ def test_our_own_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main_module, "_dispatch", dispatch)
     with pytest.raises(ValueError, match="a bug"):
         main(["train"])
-
-
-def test_openmp_is_told_not_to_spin_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setenv("GOMP_SPINCOUNT", "77")
-    main(["--version"])
-    assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("passive", "77")
 
 
 def test_the_command_is_installed_under_its_name() -> None:
@@ -182,7 +175,7 @@ def test_interrupt_leaves_a_record_of_every_finished_epoch(tmp_path: Path) -> No
     assert process.returncode == 130
     assert re.fullmatch(
         r"cvgnn: stopping after this step; once more to stop at once\n"
-        rf"cvgnn: stopped in epoch \d+, \d+ of its \d+ steps done; go on with: cvgnn train --resume {out}\n",
+        rf"cvgnn: stopped in epoch \d+, \d+ of its \d+ steps done; continue with: cvgnn train --resume {out}\n",
         stderr,
     )
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -192,3 +185,10 @@ def test_interrupt_leaves_a_record_of_every_finished_epoch(tmp_path: Path) -> No
     assert sorted(p.name for p in out.iterdir()) == ["checkpoints", "config.json", "metrics.jsonl"]
     shown = [int(number) for number in re.findall(r"^epoch (\d+)/100000", stdout, flags=re.MULTILINE)]
     assert shown[: len(rows) - 1] == list(range(1, len(rows)))
+
+
+def test_a_misspelled_option_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--epoch", "3"])
+    said = capsys.readouterr()
+    assert "--epochs" in said.out + said.err

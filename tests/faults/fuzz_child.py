@@ -13,6 +13,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import resource
 import sys
 import time
@@ -25,8 +26,8 @@ from typing import Any
 
 import torch
 
+from cvgnn.data.io import size_checks as limits
 from cvgnn.errors import CvgnnError
-from cvgnn.files import limits
 from tests.faults.readers import COUNTS, READERS, Reader
 
 MORE_MEMORY = 600 * 2**20
@@ -88,7 +89,10 @@ def judge(reader: Reader, path: Path, watch: Watch) -> str | None:
 
 
 def wrong_sentence(said: str) -> str | None:
-    """What is wrong with a sentence, or None."""
+    """What is wrong with a sentence, or None. A report on tables has a line for each mistake, 20 at most and a count."""
+    head, *lines = said.split("\n  ")
+    if 2 <= len(lines) <= 21 and re.fullmatch(r"\d+ mistakes in the tables:", head):
+        return next((wrong for line in lines if (wrong := wrong_sentence(line)) is not None), None)
     if not said.strip() or any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in said):
         return f"not one line: {said[:500]!r}"
     if len(said) > _LONGEST:

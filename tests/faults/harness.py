@@ -21,6 +21,9 @@ VARIANTS = {
         "--epochs", "60", "--batch-size", "10", "--layers", "3", "--optimizer", "amsgrad", "--form", "paper",
         "--history-dtype", "bfloat16", "--output", "tau", "--batches", "replacement", "--norm", "layer",
     ],
+    "half the control variate, average of the weights": [
+        "--epochs", "120", "--batch-size", "10", "--control", "0.5", "--ema", "0.98", "--num-neighbors", "1",
+    ],
     "sgd with momentum, ns, last": [
         "--epochs", "150", "--batch-size", "10", "--optimizer", "heavy-ball", "--estimator", "ns", "--output", "last",
         "--eval-every", "7", "--clip-norm", "0.5",

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from cvgnn.sealed import digest
+from cvgnn.utils.checked_json import digest
 
 Mutation = Callable[[bytes, Random], bytes]
 
@@ -265,12 +265,12 @@ def structure(data: bytes, rng: Random) -> bytes:
     return json_text(value)
 
 
-def resealed(mutation: Mutation, change: Callable[[dict[str, Any]], None] | None = None) -> Mutation:
-    """Give what a mutation made of a sealed object a right checksum again, as somebody who means harm would.
+def with_new_checksum(mutation: Mutation, change: Callable[[dict[str, Any]], None] | None = None) -> Mutation:
+    """Give what a mutation made of a checksummed object a right checksum again, as somebody who means harm would.
 
     Args:
         mutation: of the JSON.
-        change: of the object, before it is sealed.
+        change: of the object, before it is checksummed.
     """
 
     def mutate(data: bytes, rng: Random) -> bytes:

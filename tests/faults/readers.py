@@ -15,31 +15,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from cvgnn.checkpoint import Checkpoints
 from cvgnn.config import GraphSource, TrainConfig
-from cvgnn.datasets.ogb import read_arxiv
-from cvgnn.datasets.planetoid import SUFFIXES, read_planetoid
-from cvgnn.datasets.saint import read_flickr, read_reddit
-from cvgnn.diagnose.reading import read_diagnosis
+from cvgnn.data import Graph
+from cvgnn.data.io import read_graph
+from cvgnn.data.named.catalog import PLANETOID_SUFFIXES
+from cvgnn.data.named.planetoid import read_planetoid
+from cvgnn.data.named.raw_layouts import read_arxiv, read_flickr, read_reddit
+from cvgnn.data.store import describe_store, verify_store, write_store
 from cvgnn.errors import CvgnnError, require
-from cvgnn.experiments.checkpointing import matching
-from cvgnn.experiments.folder import RunFolder
-from cvgnn.experiments.run import build_trainer, check
-from cvgnn.experiments.saved import read_run
-from cvgnn.experiments.session import train_in
-from cvgnn.experiments.settings import read_object, read_settings
-from cvgnn.files import read_graph
-from cvgnn.graph import Graph
-from cvgnn.report import build, render
-from cvgnn.report.reading import Collected
-from cvgnn.sealed import parse_object
-from cvgnn.store import describe_store, verify_store, write_store
+from cvgnn.lab.diagnose.record import read_diagnosis
+from cvgnn.lab.report import build, render
+from cvgnn.lab.report.run_reader import RunCollection
 from cvgnn.training import Trainer, from_row, restore_trainer
-from tests.datasets import layouts
+from cvgnn.training.checkpoint import Checkpoints
+from cvgnn.training.resume import check_same_run
+from cvgnn.training.run import read_run, train
+from cvgnn.training.run_folder import RunFolder, read_object, read_settings
+from cvgnn.training.trainer_builder import build_trainer, check
+from cvgnn.utils.checked_json import parse_object
+from tests.data.io import broken_files, writers
+from tests.data.named import layouts
+from tests.data.store.cases import edit_header, make_graph
 from tests.faults import mutate as m
-from tests.files import broken_files, writers
-from tests.report.folders import write_diagnosis
-from tests.store.cases import edit_header, make_graph
+from tests.lab.report.folders import write_diagnosis
+from tests.logs import logged
 
 Change = Callable[[Path, Random], None]
 
@@ -140,7 +139,7 @@ def _store(folder: Path, *, headers: bool) -> Reader:
             edit_header(path.parent, change)
 
     if headers:
-        spoil = m.one_of(*[m.resealed(m.structure)] * 9, m.resealed(m.digits), *m.TEXT)
+        spoil = m.one_of(*[m.with_new_checksum(m.structure)] * 9, m.with_new_checksum(m.digits), *m.TEXT)
         return Reader({path / "header.json": spoil for path in stores}, read)
     files = [file for path in stores for file in sorted(path.glob("*.npy"))]
     spoil = m.one_of(m.npy_header, m.npy_header, m.boundary, *m.BYTES, m.spliced([f.read_bytes() for f in files]))
@@ -150,7 +149,7 @@ def _store(folder: Path, *, headers: bool) -> Reader:
 
 def planetoid(folder: Path) -> Reader:
     """These are pickles, so nothing but the known bytes is opened at all."""
-    files = [folder / f"ind.cora.{suffix}" for suffix in SUFFIXES]
+    files = [folder / f"ind.cora.{suffix}" for suffix in PLANETOID_SUFFIXES]
     for file in files:
         file.write_bytes(b"cposix\nmkdir\n(S'owned'\ntR." if file.suffix != ".index" else b"1\n2\n")
 
@@ -199,8 +198,7 @@ def _run(folder: Path, **options: Any) -> tuple[Path, Path]:
     writers.write_npz(make_graph(n=12, features=3), graph)
     source, config = GraphSource(graph=graph), TrainConfig(**{**CONFIG, **options})
     run = RunFolder(folder / "run")
-    with run.opened():
-        train_in(run, read_graph(graph), source, config, say=lambda sentence: None)
+    train(read_graph(graph), config, folder=run, source=source)
     return run.path, graph
 
 
@@ -211,12 +209,12 @@ def _checkpoint(folder: Path) -> tuple[Path, Callable[[Path], None]]:
     _, config = read_settings(path / "config.json")
 
     def read(_: Path) -> None:
-        said: list[str] = []
-        found = Checkpoints(path / "checkpoints", say=said.append).newest()
+        with logged() as messages:
+            found = Checkpoints(path / "checkpoints").newest()
         if found is None:
-            (sentence,) = said
-            raise CvgnnError(sentence)
-        matching(found, found.body.get("identity") or {}, say=said.append)
+            (message,) = messages
+            raise CvgnnError(message)
+        check_same_run(found, found.body.get("identity") or {})
         rows = found.body.get("records")
         for row in rows if isinstance(rows, list) else []:
             from_row(row)
@@ -240,8 +238,8 @@ def step(trainer: Trainer) -> None:
 
 def checkpoint_json(folder: Path) -> Reader:
     checkpoint, read = _checkpoint(folder)
-    sealed = m.resealed(m.one_of(m.structure, m.structure, m.structure, m.digits, most=2))
-    return Reader({checkpoint / "checkpoint.json": m.one_of(*[sealed] * 9, *m.TEXT, most=1)}, read)
+    mutated = m.with_new_checksum(m.one_of(m.structure, m.structure, m.structure, m.digits, most=2))
+    return Reader({checkpoint / "checkpoint.json": m.one_of(*[mutated] * 9, *m.TEXT, most=1)}, read)
 
 
 def checkpoint_tensors(folder: Path) -> Reader:
@@ -252,7 +250,7 @@ def checkpoint_tensors(folder: Path) -> Reader:
         """Mostly the JSON states the spoiled file's checksum."""
         if rng.random() < 0.9:
             new = hashlib.sha256(path.read_bytes()).hexdigest()
-            text = m.resealed(lambda data, _: data, lambda value: value.update(tensors_sha256=new))
+            text = m.with_new_checksum(lambda data, _: data, lambda value: value.update(tensors_sha256=new))
             body.write_bytes(text(body.read_bytes(), rng))
 
     spoil = m.one_of(*[m.safetensors_header] * 9, m.boundary, *m.BYTES, most=2)
@@ -272,12 +270,10 @@ def resume(folder: Path) -> Reader:
                 for file in other.iterdir():
                     file.unlink()
                 other.rmdir()
-        run = RunFolder(path, resume=True)
-        with run.opened():
-            train_in(run, graph, source, config, say=lambda sentence: None)
+        train(graph, config, folder=RunFolder(path, resume=True), source=source)
 
-    sealed = m.resealed(m.one_of(m.structure, m.digits, most=2))
-    spoil = m.one_of(*[sealed] * 9, *m.TEXT, most=1)
+    mutated = m.with_new_checksum(m.one_of(m.structure, m.digits, most=2))
+    spoil = m.one_of(*[mutated] * 9, *m.TEXT, most=1)
     touches = (path / "config.json", path / "result.json", path / "weights.safetensors", path / "metrics.jsonl")
     return Reader({checkpoint / "checkpoint.json": spoil}, read, touches=touches)
 
@@ -316,7 +312,7 @@ def saved_run(folder: Path) -> Reader:
     graph = read_graph(where)
 
     def read(_: Path) -> None:
-        run = read_run(path).restore(graph)
+        run = read_run(path, graph)
         run.predict([0])
 
     of_json = m.one_of(*[m.structure] * 4, m.digits, *m.TEXT)
@@ -340,7 +336,7 @@ def diagnosis(folder: Path) -> Reader:
     file = write_diagnosis(folder / "d") / "diagnosis.json"
 
     def read(_: Path) -> None:
-        render(build(Collected((), (), ((folder, read_diagnosis(file)),))), title="", command="")
+        render(build(RunCollection((), (), ((folder, read_diagnosis(file)),))), title="", command="")
 
     return Reader({file: m.one_of(*[m.structure] * 6, m.digits, *m.TEXT)}, read)
 

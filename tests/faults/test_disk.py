@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from cvgnn import disk
 from cvgnn.cli.main import main
+from cvgnn.utils import atomic_files
 from tests.faults.harness import assert_same_run
 
 RUN = ["--epochs", "3", "--batch-size", "60", "--hidden", "8", "--threads", "1", "--output", "tau"]
@@ -33,7 +33,7 @@ class Full:
         self.count = 0
         self.fails = fails
         for name in OPERATIONS:
-            monkeypatch.setattr(disk, name, self.wrapped(name, getattr(disk, name)))
+            monkeypatch.setattr(atomic_files, name, self.wrapped(name, getattr(atomic_files, name)))
 
     def wrapped(self, name: str, operation: Any) -> Any:
         def maybe(*args: Any) -> Any:
@@ -139,7 +139,7 @@ def test_a_real_limit_of_the_system(tmp_path: Path, calm: Path) -> None:
         timeout=120,
     )
     assert "Traceback" not in done.stderr
-    assert "was not written: File too large; free some space; none before it is kept" in done.stderr
+    assert "was not written: File too large; free some space; there is no earlier one" in done.stderr
     assert list((folder / "checkpoints").iterdir()) == []
     assert (folder / "result.json").exists()
     (folder / "result.json").unlink()
@@ -183,7 +183,7 @@ def test_a_read_only_folder_is_told_before_the_work(
     def read_only(*args: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(disk, "create", read_only)
+    monkeypatch.setattr(atomic_files, "create", read_only)
     assert main(["train", *RUN, "--out", str(tmp_path / "run")]) == 2
     out, err = capsys.readouterr()
     assert "epoch" not in out.replace("epochs", "")

@@ -12,17 +12,18 @@ import pytest
 CODE = """
 import json, pathlib, sys
 from cvgnn.config import CheckpointPlan, GraphSource, make_config
-from cvgnn.datasets import load
-from cvgnn.experiments.folder import RunFolder
-from cvgnn.experiments.session import train_in
+from cvgnn.data.named import load
+from cvgnn.training.callbacks import OnEpoch
+from cvgnn.training.run import train
+from cvgnn.training.run_folder import RunFolder
 
 page, resident = 4096, []
 def look(record):
     resident.append(int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * page)
 folder = RunFolder(pathlib.Path(sys.argv[1]))
 config = make_config(epochs=500, batch_size=20, num_neighbors=3, threads=int(sys.argv[2]), output="tau", eval_every=2)
-with folder.opened():
-    train_in(folder, load("citeseer"), GraphSource(), config, plan=CheckpointPlan(checkpoint_epochs=5), on_epoch=look)
+plan = CheckpointPlan(checkpoint_epochs=5)
+train(load("citeseer"), config, folder=folder, source=GraphSource(), plan=plan, callbacks=[OnEpoch(look)])
 print(json.dumps(resident))
 """
 

@@ -21,17 +21,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cvgnn.checkpoint import Checkpoint
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError
-from cvgnn.experiments.checkpointing import matching
-from cvgnn.experiments.run import build_trainer
-from cvgnn.experiments.settings import read_settings
-from cvgnn.sealed import parse_json
 from cvgnn.training import EpochRecord, as_row, from_row, restore_trainer, trainer_state
+from cvgnn.training.checkpoint import Checkpoint
+from cvgnn.training.resume import check_same_run
+from cvgnn.training.run_folder import read_settings
+from cvgnn.training.trainer_builder import build_trainer
+from cvgnn.utils.checked_json import parse_json
+from tests.data.store.cases import make_graph
 from tests.faults.fuzz_child import Watch, judge, wrong_sentence
 from tests.faults.readers import COUNTS, READERS, Reader, step
-from tests.store.cases import make_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES, SEED = float(os.environ.get("CVGNN_FUZZ", "1")), int(os.environ.get("CVGNN_FUZZ_SEED", "0"))
@@ -197,7 +197,7 @@ def test_random_bodies_of_a_checkpoint(body: dict[str, Any], row: dict[str, Any]
     trainer = build_trainer(graph, config, initialize=False)
     rows = body.get("records")
     for use in (
-        lambda: matching(found, {"lr": 0.1}, say=lambda sentence: None),
+        lambda: check_same_run(found, {"lr": 0.1}),
         lambda: [from_row(one) for one in rows] if isinstance(rows, list) else None,
         lambda: from_row(reread({**ROW, **row})),
         lambda: restore_trainer(trainer, tensors, body.get("trainer")),

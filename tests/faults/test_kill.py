@@ -1,12 +1,12 @@
-"""SIGKILL at random moments: the run that is resumed ends as the one that nobody disturbed, to the bit.
+"""SIGKILL at moments drawn from a seed: the run that is resumed ends as the one that nobody disturbed, to the bit.
 
 `CVGNN_KILLS=100 pytest tests/faults/test_kill.py` shares 100 kills among all variants; the everyday run has 10 on two.
+`CVGNN_KILL_SEED=7` draws other moments.
 """
 
 from __future__ import annotations
 
 import os
-import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,14 +15,14 @@ import pytest
 from tests.faults.harness import VARIANTS, assert_same_run, killed_until_done, undisturbed
 
 KILLS = int(os.environ.get("CVGNN_KILLS", "10"))
-SEED = int(os.environ.get("CVGNN_KILL_SEED", random.randrange(10**6)))
+SEED = int(os.environ.get("CVGNN_KILL_SEED", "0"))
 
 
 @pytest.mark.slow
 def test_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
     names = list(VARIANTS) if KILLS >= 50 else list(VARIANTS)[:2]
     each = -(-KILLS // len(names))
-    print(f"{each} kills for each of {len(names)} runs, seed {SEED} (CVGNN_KILL_SEED={SEED} repeats the moments)")
+    print(f"{each} kills for each of {len(names)} runs, seed {SEED} (CVGNN_KILL_SEED draws other moments)")
 
     def one(i: int) -> int:
         words = VARIANTS[names[i]]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cvgnn.datasets.synthetic import generate, small_spec
-from cvgnn.store import write_store
+from cvgnn.data.named.synthetic import generate, small_spec
+from cvgnn.data.store import write_store
 from tests.faults.harness import assert_same_run, finish, start, state_of
 
 RUN = ["--epochs", "100000", "--batch-size", "200", "--eval-every", "50", "--threads", "1", "--checkpoint-epochs", "2"]
@@ -42,7 +42,7 @@ def test_files_that_are_cut_end_the_run_with_a_sentence_and_its_checkpoints(tmp_
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert err.decode() == (
-        "cvgnn: a file of the graph was cut or lost while it was being read from disk; restore it, then go on with: "
+        "cvgnn: a file of the graph was cut or lost while it was being read from disk; restore it, then continue with: "
         f"cvgnn train --resume {folder}\n"
     )
     process = start("--resume", folder)

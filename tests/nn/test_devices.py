@@ -14,11 +14,11 @@ import torch
 import cvgnn
 from cvgnn.config import make_config
 from cvgnn.errors import CvgnnError
-from cvgnn.experiments.run import build_trainer
 from cvgnn.nn import exact_logits
 from cvgnn.ops.backend import plain
 from cvgnn.training import Trainer, trainer_state
-from tests.store.cases import make_graph
+from cvgnn.training.trainer_builder import build_trainer
+from tests.data.store.cases import make_graph
 
 GRAPHS = {"dense": make_graph(n=60, dtype=torch.float64), "sparse": make_graph(n=60, sparse=True, dtype=torch.float64)}
 OPTIONS: dict[str, Any] = {"hidden": 6, "batch_size": 7, "epochs": 4, "num_neighbors": 2, "threads": 1, "lr": 0.05}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cvgnn.data import Propagation
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Propagation
 from cvgnn.nn import GCN, ControlVariate, Estimator, SampledSum, exact_hidden, exact_logits
 from cvgnn.ops.dropout import Dropout
 from cvgnn.sampling import SCHEMES, Batch, BatchLoader, NeighborSampler, propagate_features
@@ -165,11 +165,11 @@ def test_refused() -> None:
     [
         (
             ControlVariate(FEATURES, [3]),
-            r"'histories\.0\.values' is torch\.float64 \[30, 4\]; .* torch\.float64 \[30, 3\]",
+            r"histories\.0\.values is torch\.float64 \[30, 3\] in the state, torch\.float64 \[30, 4\] in this run",
         ),
         (
             ControlVariate(FEATURES, [4], storage=torch.bfloat16),
-            r"'histories\.0\.values' is torch\.float64 \[30, 4\]; the state holds torch\.bfloat16 \[30, 4\]",
+            r"histories\.0\.values is torch\.bfloat16 \[30, 4\] in the state, torch\.float64 \[30, 4\] in this run",
         ),
     ],
     ids=["width", "storage"],
@@ -216,7 +216,7 @@ def test_a_state_of_another_depth_is_refused() -> None:
         CvgnnError, match=r"the state holds histories\.1\.values, histories\.1\.written, which this estimator"
     ):
         ControlVariate(FEATURES, [4]).load_state_dict(state)
-    with pytest.raises(CvgnnError, match=r"the state of the estimator lacks 'histories\.0\.values'"):
+    with pytest.raises(CvgnnError, match=r"the state lacks histories\.0\.values"):
         ControlVariate(FEATURES, [4]).load_state_dict({})
     with pytest.raises(CvgnnError, match="widths must list the width of each hidden layer, not 4"):
         ControlVariate(FEATURES, 4)  # type: ignore[arg-type]

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, layer_norm
 from torch.nn.utils import parametrizations, parametrize
 
+from cvgnn.data import Graph, Propagation, SparseFeatures
 from cvgnn.errors import CvgnnError
-from cvgnn.experiments.machine import thread_count
-from cvgnn.graph import Graph, Propagation, SparseFeatures
 from cvgnn.nn import GCN, GCNII, GIN, SAGE, Affine, ControlVariate, Estimator, Network, SampledSum, exact_hidden
 from cvgnn.ops import fused_layer
 from cvgnn.ops import layer_kernels as kernels
@@ -30,6 +29,7 @@ from cvgnn.ops.dropout import Dropout
 from cvgnn.optim import make_optimizer
 from cvgnn.sampling import Batch, BatchLoader, FeatureSource, LayerInput, NeighborSampler, propagate_features
 from cvgnn.training import Trainer
+from cvgnn.training.machine import thread_count
 from cvgnn.training.trainer import check_labels, refuse_labels
 from tests.build import graph_from_dense, random_adjacency
 
@@ -51,7 +51,7 @@ def setting(
     K: int = 2,
     *,
     network: Callable[..., Network] = GCN,
-    estimator: str = "cv",
+    estimator: str = "cvd",
     sparse: bool = False,
     mode: str = "shuffle",
     storage: torch.dtype | None = None,
@@ -66,12 +66,12 @@ def setting(
     aggregated, own = model.reads
     source = propagate_features(graph, propagation, aggregated=aggregated, own=own)
     sampler = NeighborSampler(
-        propagation, num_neighbors=2, num_layers=model.num_layers, control=estimator == "cv"
+        propagation, num_neighbors=2, num_layers=model.num_layers, control=estimator != "ns"
     )  # fmt: skip
     loader = BatchLoader(graph.train_ids, sampler, batch_size=batch_size, mode=mode)  # type: ignore[arg-type]
     if estimator == "ns":
         return graph, model, SampledSum(source), loader
-    cv = ControlVariate(source, model.hidden_widths, storage=storage)
+    cv = ControlVariate(source, model.hidden_widths, separate_dropout=estimator == "cvd", storage=storage)
     cv.initialize(exact_hidden(model, source, propagation))
     for history in cv.histories:
         history.values.add_(torch.randn(history.values.shape, generator=torch.Generator().manual_seed(1)))
@@ -125,6 +125,9 @@ def literal(
             block = batch.block(k)
             A = block.sampled.dense(len(H)) @ dropped(H, k)
             if isinstance(estimator, ControlVariate):
+                if estimator.separate_dropout:
+                    assert block.mask is not None
+                    A = block.sampled.dense(len(H)) @ H + block.mask.sampled.dense(len(H)) @ (dropped(H, k) - H)
                 history = estimator.history(k).values.double()
                 assert block.remainder is not None
                 A = A + block.remainder.dense(len(history)) @ history
@@ -175,6 +178,8 @@ def last_layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         {"mode": "replacement", "sparse": True},
         {"sparse": True, "bias": False, "norm": "none", "dropout": 0.0},
         {"sparse": True, "estimator": "ns"},
+        {"estimator": "cv"},
+        {"sparse": True, "estimator": "cv", "K": 3},
         {"sparse": True, "storage": torch.bfloat16},
         {"sparse": True, "smoothing": 0.3, "input_dropout": 0.5},
         {"input_dropout": 0.5},
@@ -704,13 +709,18 @@ class Wrong(FeatureSource):
 @pytest.mark.parametrize(
     ("sparse", "says", "answer", "said"),
     [
-        (True, False, lambda A: A, r"tensor of shape \[\d+, 5\], not SparseInput \(a source of sparse rows says so"),
+        (
+            True,
+            False,
+            lambda A: A,
+            r"tensor of shape \[\d+, 5\], not SparseInput \(a source of sparse rows sets sparse",
+        ),
         (False, True, lambda A: A, "features with sparse = True must give rows as a SparseInput, not Tensor"),
         (False, False, lambda A: A[1:], r"must be a tensor of shape \[\d+, 5\], not \["),
     ],
     ids=["sparse", "dense", "one row less"],
 )
-def test_a_source_of_ones_own_that_gives_something_else(
+def test_a_custom_source_that_returns_something_else(
     sparse: bool, says: bool, answer: Callable[[LayerInput], LayerInput], said: str, twin: bool
 ) -> None:
     graph, model, estimator, loader = setting(sparse=sparse)

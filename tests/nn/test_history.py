@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cvgnn.data import Rows
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Rows
 from cvgnn.nn import History
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from cvgnn.data import Propagation
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Propagation
 from cvgnn.nn import GCN, exact_embedding, exact_hidden, exact_logits
 from cvgnn.ops import row_input
 from cvgnn.reference import dense_P, exact_forward

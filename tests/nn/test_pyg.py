@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cvgnn.graph import Graph, Propagation
+from cvgnn.data import Graph, Propagation
 from cvgnn.nn import MODELS, BatchNorm, Network, exact_logits, refresh_statistics
 from cvgnn.sampling import propagate_features
 from tests.build import graph_from_dense, random_adjacency

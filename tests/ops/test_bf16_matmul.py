@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, layer_norm
 
-from cvgnn.experiments.machine import thread_count
-from cvgnn.graph import Propagation
+from cvgnn.data import Propagation
 from cvgnn.nn import GCN, ControlVariate, exact_hidden, exact_logits
 from cvgnn.ops import bf16_matmul as rounded
 from cvgnn.ops import fused_layer
@@ -22,6 +21,7 @@ from cvgnn.ops.matmul import product, weight_gradient
 from cvgnn.ops.row_input import DenseRows
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
 from cvgnn.training import Trainer
+from cvgnn.training.machine import thread_count
 from tests.build import graph_from_dense, random_adjacency
 
 ULP = 2.0**-7  # between two bfloat16 numbers, relative to the smaller; rounding errs by half of it
@@ -103,7 +103,7 @@ def test_gradient_of_the_differentiable_product(way: str, monkeypatch: pytest.Mo
     rows = DenseRows(lambda first, last: A[first:last].clone(), (6, 5))
     with plain() if way == "plain" else thread_count(2):
         Z = affine(Affine(((rows, W),), b))
-        assert ("_AffineFunction" in str(Z.grad_fn)) == (way == "fused")
+        assert ("_HiddenFunction" in str(Z.grad_fn)) == (way == "fused")
         dW, db = torch.autograd.grad((Z * weight).sum(), [W, b])
     assert torch.equal(Z, product(A, W) + b)
     assert torch.equal(dW, weight_gradient(A, weight))

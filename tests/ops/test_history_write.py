@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.experiments.machine import thread_count
 from cvgnn.ops import threads
 from cvgnn.ops.backend import plain
 from cvgnn.ops.history_write import write_rows
+from cvgnn.training.machine import thread_count
 
 SPECIAL = torch.tensor([
     0x00000000, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x7FA00000,  # zeros, inf, NaN

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cvgnn.experiments.machine import thread_count
 from cvgnn.ops import fused_layer, threads
 from cvgnn.ops.fused_layer import Affine, affine
 from cvgnn.ops.matmul import input_gradient_into, product, product_into, weight_gradient
+from cvgnn.training.machine import thread_count
 
 SHAPES = [(0, 3, 2), (1, 1, 1), (5, 4, 7), (9, 30, 16), (40, 20, 33)]
 

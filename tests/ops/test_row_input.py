@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError
-from cvgnn.experiments.machine import thread_count
 from cvgnn.ops import row_input, threads
 from cvgnn.ops.backend import plain
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.row_input import DenseRows, RowInput, SparseInput, drop_dense
 from cvgnn.ops.row_sum import Rows
+from cvgnn.training.machine import thread_count
 
 N, F = 40, 7
 IDS = torch.tensor([3, 39, 0, 3, 17, 22, 5, 5, 1, 30, 12])  # some of them twice
@@ -256,7 +256,7 @@ def test_weights_that_do_not_fit_a_sparse_input(kind: Callable, W: Tensor) -> No
     [
         (lambda a, b: torch.ones(b - a - 1, F), r"shape \[3, 7\], not \[2, 7\]"),
         (lambda a, b: torch.ones(b - a, F + 1), r"shape \[3, 7\], not \[3, 8\]"),
-        (lambda a, b: [[0.0]], r"shape \[3, 7\], not list \(a source of sparse rows says so by sparse = True\)"),
+        (lambda a, b: [[0.0]], r"shape \[3, 7\], not list \(a source of sparse rows sets sparse = True\)"),
     ],
     ids=["a row less", "a column more", "no tensor"],
 )

@@ -5,11 +5,11 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from cvgnn.data import Rows, differentiable_sum, weighted_sum
 from cvgnn.errors import CvgnnError
-from cvgnn.experiments.machine import thread_count
-from cvgnn.graph import Rows, differentiable_sum, weighted_sum
 from cvgnn.ops import threads
 from cvgnn.ops.backend import plain
+from cvgnn.training.machine import thread_count
 
 INDPTR, INDICES = [0, 2, 2, 5], [3, 0, 1, 1, 2]
 WEIGHT = [0.5, -1.0, 2.0, 0.25, 1.5]

@@ -7,16 +7,24 @@ import itertools
 import numpy as np
 import pytest
 
-from cvgnn.graph import Propagation
+from cvgnn.data import Propagation
 from cvgnn.ops import sampling_kernels as kernels
 from cvgnn.reference import SCHEMES, dense_P, draw_ranges, neighbor_lists
+from cvgnn.reference.sampling import SampledBlock, sampled_block
 from cvgnn.rng import chain, mix
-from cvgnn.sampling import reference
 from cvgnn.sampling.schemes import scheme_code
 from tests.build import graph_from_dense, random_adjacency
+from tests.raw_draws import raw_draws
 from tests.tiny import GRAPHS, all_draws
 
 FAN_OUTS = [1, 2, 3, -1]
+
+
+def literal_block(
+    targets: list[int], P: np.ndarray, neighbors: list[list[int]], scheme: str, D: int, key: int
+) -> SampledBlock:
+    """The reference's block for the draws that the kernel makes under a layer's key."""
+    return sampled_block(targets, P, neighbors, scheme, D, lambda v: raw_draws(key, v, scheme, len(neighbors[v]), D))
 
 
 def kernel_row(P: np.ndarray, v: int, neighbors: list[int], scheme: str, D: int, draws: tuple[int, ...]) -> np.ndarray:
@@ -80,12 +88,13 @@ def test_block_equals_its_literal_twin(scheme: str, weighted: bool, D: int) -> N
             targets, graph.indptr.numpy(), graph.indices.numpy(), weight, propagation.left.numpy(),
             propagation.right.numpy(), propagation.self_loop, D, scheme_code(scheme), np.uint64(key), 5, 2, True, local,
         )  # fmt: skip
-        twin = reference.sample_block(targets.tolist(), P, neighbors, scheme, D, chain(chain(key, 5), 2))
+        twin = literal_block(targets.tolist(), P, neighbors, scheme, D, chain(chain(key, 5), 2))
         sources = out[0]
         assert sources.tolist() == twin.sources
         np.testing.assert_allclose(dense(*out[1:4], len(sources)), twin.sampled, rtol=0, atol=1e-14)
         np.testing.assert_array_equal(dense(*out[4:7], len(targets)), dense(*out[1:4], len(sources)).T)
         np.testing.assert_allclose(dense(*out[7:10], 30), twin.remainder, rtol=0, atol=1e-14)
+        check_mask_weights(out, P[targets][:, sources])
         assert (local == -1).all()  # the scratch is left as it was found
 
 
@@ -105,11 +114,22 @@ def test_a_block_without_self_loops_equals_its_literal_twin(scheme: str, normali
         targets, graph.indptr.numpy(), graph.indices.numpy(), graph.edge_weight.numpy(), p.left.numpy(),
         p.right.numpy(), False, D, scheme_code(scheme), np.uint64(8), 5, 2, True, np.full(30, -1, np.int32),
     )  # fmt: skip
-    twin = reference.sample_block(targets.tolist(), P, neighbor_lists(A), scheme, D, chain(chain(8, 5), 2))
+    twin = literal_block(targets.tolist(), P, neighbor_lists(A), scheme, D, chain(chain(8, 5), 2))
     assert out[0].tolist() == twin.sources
     np.testing.assert_allclose(dense(*out[1:4], len(out[0])), twin.sampled, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(dense(*out[4:7], len(targets)), dense(*out[1:4], len(out[0])).T)
     np.testing.assert_allclose(dense(*out[7:10], 30), twin.remainder, rtol=0, atol=1e-14)
+    check_mask_weights(out, P[targets][:, out[0]])
+
+
+def check_mask_weights(out: tuple[np.ndarray, ...], P: np.ndarray) -> None:
+    """The weights of the dropout mask are `sqrt(f) P`, and exactly `P` where `f = 1`."""
+    sampled = dense(*out[1:4], P.shape[1])
+    S = dense(out[1], out[2], out[10], P.shape[1])
+    np.testing.assert_allclose(S, np.sqrt(sampled * P), rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(dense(out[4], out[5], out[11], len(P)), S.T)
+    same = np.isclose(sampled, P)
+    np.testing.assert_array_equal(S[same], sampled[same])
 
 
 def dense(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray, num_columns: int) -> np.ndarray:
@@ -126,7 +146,7 @@ def test_control_rows_are_left_out_on_request() -> None:
     args = (graph.indptr.numpy(), graph.indices.numpy(), np.empty(0), p.left.numpy(), p.right.numpy(), True)
     out = kernels.sample_block(np.arange(6), *args, 2, 0, np.uint64(3), 1, 1, False, np.full(6, -1, np.int32))
     assert out[8].size == 0
-    assert out[9].size == 0
+    assert out[9].size == out[10].size == out[11].size == 0
 
 
 def test_mix_and_bounded_draws_equal_python_integers() -> None:
@@ -146,7 +166,7 @@ def test_hashed_draws_are_uniform_over_outcomes(scheme: str) -> None:
     total = 40_000
     for step in range(total // 4):
         for v in range(4):
-            counts[tuple(reference.raw_draws(mix(step + 1), v, scheme, 5, 2))] += 1
+            counts[tuple(raw_draws(mix(step + 1), v, scheme, 5, 2))] += 1
     expected = total / len(counts)
     chi2 = sum((c - expected) ** 2 / expected for c in counts.values())
     cells = len(counts) - 1
@@ -159,4 +179,6 @@ def test_transpose() -> None:
     rows, cols = np.nonzero(M)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=7))]).astype(np.int64)
     parts = (indptr, cols.astype(np.int32), M[rows, cols])
-    np.testing.assert_array_equal(dense(*kernels.transpose(*parts, 9), 7), M.T)
+    *transposed, doubled = kernels.transpose(*parts, 2 * parts[2], 9)
+    np.testing.assert_array_equal(dense(*transposed, 7), M.T)
+    np.testing.assert_array_equal(dense(*transposed[:2], doubled, 7), 2 * M.T)

@@ -6,6 +6,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch.optim import optimizer as torch_optimizer
 
 from cvgnn.errors import CvgnnError
 from cvgnn.ops import backend
@@ -16,10 +17,10 @@ from cvgnn.optim import (
     ExponentialAverage,
     Mean,
     Ones,
-    ReferenceOptimizer,
     RunningMaximum,
     make_optimizer,
 )
+from cvgnn.reference.optimizers import ReferenceOptimizer
 
 from .variants import VARIANTS, arrays, gradients, parameters, set_gradients, used
 
@@ -241,6 +242,30 @@ def test_closure_and_hooks() -> None:
         assert optimizer.step(closure).item() == 2.5
     assert optimizer.step() is None
     assert calls == ["before", "after"] * 3
+
+
+@pytest.mark.parametrize("kind", ["pre", "post"])
+def test_a_hook_of_all_optimizers_is_called_until_it_is_removed(kind: str) -> None:
+    W = torch.ones(2, requires_grad=True)
+    optimizer = make("adam", "torch", [W])
+    W.grad = torch.ones(2)
+    calls = []
+    handle = getattr(torch_optimizer, f"register_optimizer_step_{kind}_hook")(lambda *_: calls.append(kind))
+    try:
+        optimizer.step()
+    finally:
+        handle.remove()
+    optimizer.step()
+    assert calls == [kind]
+
+
+def test_the_profiler_sees_a_step() -> None:
+    W = torch.ones(2, requires_grad=True)
+    optimizer = make("adam", "torch", [W])
+    W.grad = torch.ones(2)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as seen:
+        optimizer.step()
+    assert "Optimizer.step#AdamType.step" in {event.key for event in seen.key_averages()}
 
 
 @pytest.mark.parametrize("kind", ["pre", "post"])

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.optim import FORMS, OPTIMIZERS, ReferenceOptimizer, make_optimizer
+from cvgnn.optim import FORMS, OPTIMIZERS, make_optimizer
+from cvgnn.reference.optimizers import ReferenceOptimizer
 
 VARIANTS = [(name, form) for form in FORMS for name in OPTIMIZERS]
 SHAPES = [(4, 3), (3,), (), (2, 1, 2)]

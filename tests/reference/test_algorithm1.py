@@ -7,7 +7,7 @@ import pytest
 
 from cvgnn.errors import CvgnnError
 from cvgnn.reference import SCHEMES, ReferenceTrainer, cv_forward_backward, exact_forward, neighbor_lists
-from cvgnn.reference.propagation import Array
+from cvgnn.reference.propagation_matrix import Array
 from tests.tiny import PATH, WEIGHTED, random_draws, random_params
 
 DIMS = {1: [3, 4], 2: [3, 5, 4], 3: [3, 5, 6, 4]}

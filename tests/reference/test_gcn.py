@@ -16,7 +16,7 @@ from cvgnn.reference import (
     receptive_fields,
 )
 from cvgnn.reference.gcn import num_layers
-from cvgnn.reference.propagation import Array
+from cvgnn.reference.propagation_matrix import Array
 from tests.tiny import GRAPHS, PATH, WEIGHTED, all_draws, random_draws, random_params
 
 # The difference quotient rounds by about eps loss / h: 4e-9 at a loss of 20 and h = 1e-6 (measured, and it grows as

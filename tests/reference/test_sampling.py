@@ -17,7 +17,7 @@ from cvgnn.reference import (
     num_draws,
     positions,
 )
-from cvgnn.reference.propagation import Array
+from cvgnn.reference.propagation_matrix import Array
 from tests.tiny import GRAPHS, WEIGHTED, all_draws
 
 UNBIASED = ("without-replacement", "with-replacement")

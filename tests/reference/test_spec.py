@@ -24,7 +24,7 @@ from cvgnn.reference import (
     receptive_fields,
 )
 from cvgnn.reference.gcn import num_layers
-from cvgnn.reference.propagation import Array
+from cvgnn.reference.propagation_matrix import Array
 from tests.tiny import PATH, WEIGHTED, random_draws
 
 WIDTH, CLASSES, N = 4, 3, 6

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from cvgnn.data import Propagation, from_edges
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Propagation, from_edges
 from cvgnn.sampling import BatchLoader, NeighborSampler
 from cvgnn.sampling import loader as loader_module
-from cvgnn.sampling.loader import Cue, one_ahead
+from cvgnn.sampling.loader import StartSignal, prefetch_one
 from tests.build import graph_from_dense, random_adjacency
 
 N = 50
@@ -149,7 +149,7 @@ def test_drawing_ahead_gives_every_item_and_the_error_in_its_place() -> None:
         yield 2
         raise ValueError("while drawing")
 
-    ahead = one_ahead(items())
+    ahead = prefetch_one(items())
     assert [next(ahead), next(ahead)] == [1, 2]
     with pytest.raises(ValueError, match="while drawing"):
         next(ahead)
@@ -157,14 +157,14 @@ def test_drawing_ahead_gives_every_item_and_the_error_in_its_place() -> None:
 
 def test_a_consumer_may_stop_early_and_leaves_no_thread_behind() -> None:
     before = threading.active_count()
-    for item in one_ahead(iter(range(100))):
+    for item in prefetch_one(iter(range(100))):
         if item == 3:
             break
     gc.collect()
     assert threading.active_count() == before
 
 
-def test_drawing_waits_for_its_cue_once_there_is_one() -> None:
+def test_drawing_waits_for_the_signal_once_there_is_one() -> None:
     drawn: list[int] = []
     seen = threading.Semaphore(0)
 
@@ -178,26 +178,26 @@ def test_drawing_waits_for_its_cue_once_there_is_one() -> None:
         for _ in range(number):
             assert seen.acquire(timeout=60)
 
-    cue = Cue()
-    ahead = one_ahead(items(), cue)
+    signal = StartSignal()
+    ahead = prefetch_one(items(), signal)
     assert next(ahead) == 0
     wait_for(2)
-    assert drawn == [0, 1]  # nobody has given a cue: at once
-    cue.give()  # it is there already
+    assert drawn == [0, 1]  # nobody has sent a signal: at once
+    signal.send()  # it is there already
     assert next(ahead) == 1
     assert drawn == [0, 1]
-    cue.give()
+    signal.send()
     wait_for(1)
-    cue.give()  # twice is once
+    signal.send()  # twice is once
     assert drawn == [0, 1, 2]
     assert next(ahead) == 2
-    assert next(ahead) == 3  # asked for without a cue
+    assert next(ahead) == 3  # taken without a signal
     assert list(ahead) == [4]
-    cue.give()  # after the end
+    signal.send()  # after the end
 
 
-def test_the_cue_of_a_loader_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several epochs at once, cues at any moment: the batches are the same."""
+def test_each_loader_has_its_own_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several epochs at once, signals at any time: the batches are the same."""
     monkeypatch.setattr(loader_module, "num_threads", lambda: 2)
     monkeypatch.setattr(loader_module, "WORTH_DRAWING_AHEAD", 0)
     mine, expected = loader(), [[b.ids.tolist() for b in loader().epoch(e)] for e in (1, 2)]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cvgnn.data import Propagation
 from cvgnn.errors import CvgnnError
-from cvgnn.graph import Propagation
 from cvgnn.sampling import SCHEMES, NeighborSampler
 from cvgnn.sampling.neighbor import fan_outs
 from tests.build import graph_from_dense, random_adjacency

@@ -15,12 +15,12 @@ from torch.nn.functional import cross_entropy
 
 from cvgnn.config import make_config
 from cvgnn.errors import CvgnnError
-from cvgnn.experiments.run import build_trainer
 from cvgnn.nn import ControlVariate
 from cvgnn.sampling import Batch
 from cvgnn.training import Diverged, Guard, Trainer, trainer_state
 from cvgnn.training.guard import first_bad, gradient_norm, weights_are_finite
-from tests.store.cases import make_graph
+from cvgnn.training.trainer_builder import build_trainer
+from tests.data.store.cases import make_graph
 
 BAD = [math.nan, math.inf, -math.inf]
 GRAPHS = {"dense": make_graph(n=60), "sparse": make_graph(n=60, sparse=True)}

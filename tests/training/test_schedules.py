@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from cvgnn.api import fit
 from cvgnn.config import CheckpointPlan, GraphSource, make_config
-from cvgnn.datasets import load
+from cvgnn.data.named import load
 from cvgnn.errors import CvgnnError
-from cvgnn.experiments.folder import RunFolder
-from cvgnn.experiments.run import build_trainer, fit
-from cvgnn.experiments.session import train_in
 from cvgnn.training import EpochRecord, make_schedule
+from cvgnn.training.run import train
+from cvgnn.training.run_folder import RunFolder
+from cvgnn.training.trainer_builder import build_trainer
 from tests.build import graph_from_dense, random_adjacency
 
 GRAPH = graph_from_dense(random_adjacency(18, mean_degree=4, weighted=False, seed=5))
@@ -87,16 +88,13 @@ def test_a_run_that_stopped_early_is_finished_when_resumed(tmp_path: Path) -> No
     graph, source = load("citeseer"), GraphSource()
     config = make_config(epochs=200, patience=3, hidden=8, schedule="cosine", feature_norm="row", input_dropout=0.5)
     plan = CheckpointPlan(checkpoint_epochs=2)
-    folder = RunFolder(tmp_path / "run")
-    with folder.opened():
-        first = train_in(folder, graph, source, config, plan=plan)
+    first = train(graph, config, folder=RunFolder(tmp_path / "run"), source=source, plan=plan)
     assert len(first.records) < 200
     weights = (tmp_path / "run" / "weights.safetensors").read_bytes()
     again = RunFolder(tmp_path / "run", resume=True)
-    with again.opened():
-        second = train_in(again, graph, source, config, plan=plan)
+    second = train(graph, config, folder=again, source=source, plan=plan)
     assert [r.epoch for r in second.records] == [r.epoch for r in first.records]
     assert (tmp_path / "run" / "weights.safetensors").read_bytes() == weights
     longer = make_config(**{**config.to_dict(), "epochs": 300})
-    with again.opened(), pytest.raises(CvgnnError, match=r"schedule was .cosine over 200 epochs. and is"):
-        train_in(again, graph, source, longer, plan=plan)
+    with pytest.raises(CvgnnError, match=r"schedule was .cosine over 200 epochs. and is"):
+        train(graph, longer, folder=again, source=source, plan=plan)

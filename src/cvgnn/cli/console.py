@@ -1,69 +1,56 @@
-"""What a person sees of a run: a live bar on a terminal, plain lines when piped."""
+"""Progress and result of a training run: a bar on a terminal, else one line per epoch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from cvgnn.cli.output import Output
+from cvgnn.cli.output import Output, is_quiet
 from cvgnn.config import TrainConfig
-from cvgnn.graph import Graph
-from cvgnn.training import Accuracies, EpochRecord
-
-
-def percent(share: float | None) -> str:
-    """An accuracy as people read it.
-
-    >>> percent(0.7105), percent(None)
-    ('71.05%', '-')
-    """
-    return "-" if share is None else f"{100 * share:.2f}%"
-
-
-def line(record: EpochRecord) -> str:
-    """An epoch in words."""
-    a = record.accuracies
-    text = f"loss {record.loss:.4f}"
-    if a is not None:
-        text += f"  train {percent(a.train)}  val {percent(a.val)}  test {percent(a.test)}"
-    return text
+from cvgnn.data import Graph
+from cvgnn.training import Accuracies, Callback, EpochRecord, Trainer
+from cvgnn.training.callbacks import line, percent
+from cvgnn.utils.formatting import format_bytes
 
 
 @final
-class Console:
-    """A view on a run's records; it decides nothing.
+class TrainProgress(Callback):
+    """Shows the progress and the result of a run.
 
     Args:
         graph, config: of the run.
-        must_go_on: see `Output`.
+        ignore_write_errors: see `Output`.
     """
 
-    def __init__(self, graph: Graph, config: TrainConfig, *, must_go_on: bool = False) -> None:
-        output = Output(must_go_on=must_go_on)
-        self._console, self._print, self.say = output.console, output.show, output.say
-        self._graph = graph
+    def __init__(self, graph: Graph, config: TrainConfig, *, ignore_write_errors: bool = False) -> None:
+        output = Output(ignore_write_errors=ignore_write_errors)
+        self._console, self._print = output.console, output.show
         self._config = config
+        self._progress_line = output.progress
+        self._graph = graph
         self._progress: Progress | None = None
-        self._accuracies: Accuracies | None = None  # the last measured: the bar shows them until the next
+        self._accuracies: Accuracies | None = None  # the last ones; the bar shows them until the next evaluation
         self._task = TaskID(0)
 
-    def __enter__(self) -> Console:
+    def header(self) -> None:
+        """Print the graph and the settings."""
         c = self._config
-        self._print(str(self._graph))
-        drawn = (
-            "all neighbors"
-            if c.estimator == "exact"
-            else f"{', '.join(map(str, c.num_neighbors))} neighbors {c.scheme}"
+        sampled = f"{', '.join(map(str, c.num_neighbors))} neighbors {c.scheme}"
+        self._progress_line(str(self._graph))
+        self._progress_line(
+            f"{c.layers} {c.model} layers of width {c.hidden}, norm {c.norm}, dropout {c.dropout:g}, "
+            f"{c.estimator} with {'all neighbors' if c.estimator == 'exact' else sampled}, "
+            f"{c.optimizer} ({c.form}'s form), lr {c.lr:g}, "
+            f"batches of {c.batch_size}, seed {c.seed}"
         )
-        self._print(
-            f"{c.layers} layers of width {c.hidden}, {c.estimator} with {drawn}, {c.optimizer} ({c.form}'s form), "
-            f"lr {c.lr:g}, batches of {c.batch_size}, seed {c.seed}"
-        )
-        if self._console.is_interactive:
+
+    def on_start(self, trainer: Trainer, records: Sequence[EpochRecord]) -> None:
+        """Start the bar."""
+        if self._console.is_interactive and not is_quiet():
             self._progress = Progress(
                 TextColumn("epoch"),
                 MofNCompleteColumn(),
@@ -72,26 +59,26 @@ class Console:
                 TimeRemainingColumn(compact=True),
                 console=self._console,
             )
-            self._task = self._progress.add_task("starting", total=c.epochs)
+            self._task = self._progress.add_task("starting", total=self._config.epochs)
             self._progress.start()
-        return self
 
-    def show(self, record: EpochRecord) -> None:
-        """One more epoch is done."""
+    def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
+        """Advance the bar, or print a line."""
         if self._progress is not None:
             self._accuracies = record.accuracies or self._accuracies
             text = line(replace(record, accuracies=self._accuracies))
             room = self._console.width - 2 * len(str(self._config.epochs)) - 23  # beside the count and a small bar
             self._progress.update(self._task, completed=record.epoch, description=text[: max(0, room)])
         else:
-            self._print(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}")
+            self._progress_line(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
+        """Stop the bar."""
         if self._progress is not None:
             self._progress.stop()
 
     def summary(self, result: dict[str, Any], out: Path | None) -> None:
-        """The result in a few lines, with what each number is."""
+        """Print the result."""
         show = self._print
         if result["skipped_steps"]:
             show(f"{result['skipped_steps']} steps were skipped: their loss or gradient was infinite or NaN")
@@ -111,7 +98,7 @@ class Console:
             show(f"test accuracy of the returned weights, {result['output']}{at}: {returned}")
         show(
             f"{result['iterations']} iterations: {result['train_seconds']:.2f} s training, "
-            f"{result['eval_seconds']:.2f} s evaluation, peak memory {result['peak_rss_bytes'] / 2**20:.0f} MiB"
+            f"{result['eval_seconds']:.2f} s evaluation, peak memory {format_bytes(result['peak_rss_bytes'])}"
         )
         if out is not None:
             show(f"written to {out}")

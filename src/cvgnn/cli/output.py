@@ -1,55 +1,180 @@
-"""Words for a person: on a terminal beside the bar, in a pipe as plain lines, and what happens when nobody listens."""
+"""What a command prints: results and progress on standard output, logs as `cvgnn: ...` lines on standard error."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
+import math
 import os
 import sys
-from typing import TextIO, final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO, final
 
-import rich.console
+from cvgnn.utils.compile_listeners import listening
+
+if TYPE_CHECKING:
+    import rich.console
+    import rich.status
+
+
+@final
+class LogHandler(logging.Handler):
+    """Prints log records on standard error, or above the progress bar on a terminal."""
+
+    output: Output | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record. If standard error is closed or full, the program continues without logs."""
+        message = f"cvgnn: {record.getMessage()}"
+        if self.output is not None and self.output.console.is_interactive:
+            self.output.show(message)
+            return
+        try:
+            print(message, file=sys.stderr, flush=True)
+        except OSError:
+            _silence(sys.stderr)
+
+
+_handler = LogHandler()
+
+
+@contextmanager
+def logging_to_console(level: int) -> Iterator[None]:
+    """Print `cvgnn`'s log records of this level and above while the command runs."""
+    logger = logging.getLogger("cvgnn")
+    before = logger.level
+    logger.setLevel(level)
+    _handler.setLevel(level)
+    logger.addHandler(_handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(_handler)
+        logger.setLevel(before)
+        _handler.setLevel(logging.NOTSET)
+        _handler.output = None
+
+
+@contextmanager
+def compile_bar() -> Iterator[None]:
+    """Show on a terminal which kernel is being compiled. Nothing appears, and nothing is imported, if none is."""
+    status: rich.status.Status | None = None
+    depth = count = 0  # a kernel that calls another one compiles it first
+
+    def show(name: str, ended: bool) -> None:
+        nonlocal status, depth, count
+        if is_quiet() or not sys.stdout.isatty():
+            return
+        import rich.console
+        import rich.errors
+
+        if status is None:
+            console = rich.console.Console() if _handler.output is None else _handler.output.console
+            status = console.status("")
+        depth += -1 if ended else 1
+        count += not ended
+        status.update(f"compiling kernel {count}: {name}")
+        if ended and depth == 0:
+            status.stop()
+        elif not ended and depth == 1:
+            with contextlib.suppress(rich.errors.LiveError):  # rich before 14.1 shows one bar at a time
+                status.start()
+
+    with listening(show):
+        yield
+
+
+_result: dict[str, Any] = {}
+_json = False
+
+
+def set_result(result: Mapping[str, Any]) -> None:
+    """Set what `--json` prints: the result of the command, as JSON values."""
+    _result.clear()
+    _result.update(result)
+
+
+@contextmanager
+def json_output() -> Iterator[None]:
+    """Print the command's result as one JSON object; other text goes to standard error, with `--quiet` nowhere."""
+    global _json
+    _result.clear()
+    _json = True
+    try:
+        with contextlib.ExitStack() as stack:
+            other = stack.enter_context(open(os.devnull, "w")) if is_quiet() else sys.stderr
+            stack.enter_context(contextlib.redirect_stdout(other))
+            yield
+    finally:
+        _json = False
+    if _result:
+        # The same values as in result.json; a NaN is not JSON, and other programs refuse it.
+        print(json.dumps(_finite(_result), default=str))
+
+
+def is_json() -> bool:
+    """Whether the result is printed as JSON (`--json`)."""
+    return _json
+
+
+def _finite(value: Any) -> Any:
+    """A JSON value with None for NaN and infinity."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def is_quiet() -> bool:
+    """Whether only results, warnings and errors are printed (`--quiet`)."""
+    return _handler.level > logging.INFO
 
 
 @final
 class Output:
-    """Where a command's words go.
+    """Where a command's results and progress go.
 
     Args:
-        must_go_on: whether the work is worth more than what is shown of it: if the terminal, pipe or log file is gone
-            or full, the command falls silent instead of ending.
+        ignore_write_errors: whether the command continues without output, instead of ending, when the terminal, pipe
+            or log file is closed or full.
     """
 
-    def __init__(self, *, must_go_on: bool) -> None:
-        # A terminal or not is all that counts: FORCE_COLOR, which CI systems set, must not draw bars into a log.
-        self.console = rich.console.Console(highlight=False, soft_wrap=True, force_terminal=sys.stdout.isatty())
-        self._must_go_on = must_go_on
+    def __init__(self, *, ignore_write_errors: bool) -> None:
+        import rich.console  # takes 30 ms, too long for an error or --help
+
+        # Only a terminal gets bars: FORCE_COLOR, which CI systems set, must not draw them into a log.
+        self.console: rich.console.Console = rich.console.Console(
+            highlight=False, soft_wrap=True, force_terminal=sys.stdout.isatty()
+        )
+        self._ignore_write_errors = ignore_write_errors
+        _handler.output = self
 
     def show(self, text: str) -> None:
-        """What the command is for."""
+        """Print a line of the result."""
         try:
             if self.console.is_interactive:
                 self.console.print(text, markup=False)
             else:
                 print(text, flush=True)
         except (OSError, SystemExit):  # rich ends the program when its pipe is gone
-            if not self._must_go_on:
+            if not self._ignore_write_errors:
                 raise
             _silence(sys.stdout)
 
-    def say(self, sentence: str) -> None:
-        """Something the user should know, beside the bar and not in it."""
-        if self.console.is_interactive:
-            self.show(f"cvgnn: {sentence}")
-            return
-        try:
-            print(f"cvgnn: {sentence}", file=sys.stderr, flush=True)
-        except OSError:
-            if not self._must_go_on:
-                raise
-            _silence(sys.stderr)
+    def warn(self, message: str) -> None:
+        """Log a warning."""
+        logging.getLogger(__name__).warning("%s", message)
+
+    def progress(self, text: str) -> None:
+        """Print a line unless `--quiet` is given."""
+        if not is_quiet():
+            self.show(text)
 
 
 def _silence(stream: TextIO) -> None:
-    """Let a stream that cannot be written to any more lead nowhere."""
+    """Send a stream that cannot be written to any more to the null device."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -9,10 +9,10 @@ from cvgnn.nn.conv import GINConv as GINConv
 from cvgnn.nn.conv import Inputs as Inputs
 from cvgnn.nn.conv import Linear as Linear
 from cvgnn.nn.conv import SAGEConv as SAGEConv
+from cvgnn.nn.estimators import CONTROL_VARIATES as CONTROL_VARIATES
 from cvgnn.nn.estimators import ESTIMATORS as ESTIMATORS
 from cvgnn.nn.estimators import ControlVariate as ControlVariate
 from cvgnn.nn.estimators import Estimator as Estimator
-from cvgnn.nn.estimators import EstimatorName as EstimatorName
 from cvgnn.nn.estimators import SampledSum as SampledSum
 from cvgnn.nn.history import History as History
 from cvgnn.nn.inference import each_hidden as each_hidden
@@ -20,7 +20,9 @@ from cvgnn.nn.inference import exact_embedding as exact_embedding
 from cvgnn.nn.inference import exact_hidden as exact_hidden
 from cvgnn.nn.inference import exact_logits as exact_logits
 from cvgnn.nn.inference import exact_trace as exact_trace
+from cvgnn.nn.inference import has_own_forward as has_own_forward
 from cvgnn.nn.inference import refresh_statistics as refresh_statistics
+from cvgnn.nn.inference import require_exact as require_exact
 from cvgnn.nn.network import GCN as GCN
 from cvgnn.nn.network import GCNII as GCNII
 from cvgnn.nn.network import GIN as GIN

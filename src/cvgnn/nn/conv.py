@@ -23,15 +23,17 @@ INITS: tuple[str, ...] = get_args(Init)
 class Inputs(NamedTuple):
     """What a layer reads, a row for each of its nodes. An input supports `input @ W`; layer 0's are no tensors.
 
+    What a layer does not use may be None: the annotations are those of the inputs that it declares.
+
     Args:
-        aggregate: `S`: rows of `P X` at layer 0, else the estimate of `P H`.
-        own: `H`: rows of `X` at layer 0; None unless the layer `uses_own`.
-        initial: `H_0`; None unless the layer `uses_initial`.
+        aggregate: `S`: rows of `P X` at layer 0, else the estimate of `P H`; for a layer that `uses_aggregate`.
+        own: `H`: rows of `X` at layer 0; for a layer that `uses_own`.
+        initial: `H_0`; for a layer that `uses_initial`.
     """
 
-    aggregate: LayerInput | None
-    own: LayerInput | None
-    initial: Tensor | None
+    aggregate: LayerInput
+    own: LayerInput
+    initial: Tensor
 
 
 class Conv(nn.Module, ABC):
@@ -85,6 +87,7 @@ class Conv(nn.Module, ABC):
         `"uniform"`: on +-1/sqrt(d_k) for `W` and `b`, as `torch.nn.Linear`; `"glorot"`: on +-sqrt(6/(d_k + d_{k+1}))
         for `W` and 0 for `b`, as most GCNs. What is neither a matrix nor named bias starts at 0.
         """
+        # A bias takes the bound of the matrix registered before it, as in torch.nn.Linear.
         bound = 0.0
         with torch.no_grad():
             for name, p in self.named_parameters(recurse=False):
@@ -93,6 +96,7 @@ class Conv(nn.Module, ABC):
                     bound = math.sqrt(6.0 / (d_in + d_out)) if init == "glorot" else 1.0 / math.sqrt(d_in)
                 if p.dim() == 2 or name.endswith("bias"):
                     p.uniform_(-bound, bound, generator=generator)
+                    # glorot's biases are drawn, then zeroed: both inits consume the same random numbers.
                     p.mul_(p.dim() == 2 or init != "glorot")
                 else:
                     p.zero_()
@@ -109,7 +113,6 @@ class Linear(Conv):
 
     def forward(self, x: Inputs) -> Affine:
         """See `Conv.forward`."""
-        assert x.own is not None
         return Affine(((x.own, self.weight),), self.bias)
 
 
@@ -119,7 +122,6 @@ class GCNConv(Conv):
 
     def forward(self, x: Inputs) -> Affine:
         """See `Conv.forward`."""
-        assert x.aggregate is not None
         return Affine(((x.aggregate, self.weight),), self.bias)
 
 
@@ -136,8 +138,6 @@ class SAGEConv(Conv):
 
     def forward(self, x: Inputs) -> Affine:
         """See `Conv.forward`."""
-        assert x.aggregate is not None
-        assert x.own is not None
         return Affine(((x.aggregate, self.weight), (x.own, self.own_weight)), self.bias)
 
 
@@ -161,8 +161,7 @@ class GINConv(Conv):
 
     def forward(self, x: Inputs) -> Affine:
         """See `Conv.forward`."""
-        assert x.aggregate is not None
-        assert x.own is not None
+        # (S + (1 + eps) H) W as two products, so that layer 0's rows of A X and X are never added up as matrices.
         terms = ((x.aggregate, self.weight), (x.own, (1 + self.eps) * self.weight))
         U = activation_function(self.activation)(affine(Affine(terms, self.bias)))
         return Affine(((U, self.out_weight),), self.out_bias)
@@ -189,8 +188,7 @@ class GCNIIConv(Conv):
 
     def forward(self, x: Inputs) -> Affine:
         """See `Conv.forward`."""
-        assert x.aggregate is not None
-        assert x.initial is not None
+        # The identity mapping is folded into the weight, [d, d], instead of a sum of two matrices of n rows.
         M = self.beta * self.weight
         M = M + (1 - self.beta) * torch.eye(len(M), dtype=M.dtype, device=M.device)
         return Affine(((x.aggregate, (1 - self.alpha) * M), (x.initial, self.alpha * M)))
@@ -227,7 +225,7 @@ class BatchNorm(nn.Module):
     @torch.no_grad()
     def refresh(self, Z: Tensor) -> None:
         """Take the statistics of `Z`, `[N, d]`, all nodes."""
-        var, mean = torch.var_mean(Z, dim=0, correction=0)
+        var, mean = torch.var_mean(Z, dim=0, correction=0)  # biased, as BatchNorm normalises with
         self.var.copy_(var)
         self.mean.copy_(mean)
 
@@ -236,5 +234,6 @@ class BatchNorm(nn.Module):
         s = self.weight * torch.rsqrt(self.var + EPS)
         if isinstance(Z, Tensor):
             return (Z - self.mean) * s + self.bias
+        # Scaling the columns of W_j scales those of Z: the norm costs d_j d multiplications, whatever the rows.
         bias = -self.mean if Z.bias is None else Z.bias - self.mean
         return Affine(tuple((A, W * s) for A, W in Z.terms), bias * s + self.bias)

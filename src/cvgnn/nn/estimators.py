@@ -7,35 +7,40 @@ They share one code path; what differs is the fan-out (`exact` takes all neighbo
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, final, get_args
 
 import torch
 from torch import Tensor, nn
 
-from cvgnn.errors import CvgnnError, require
+from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.nn.history import History
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import Affine, Correction, HiddenLayer, Sigma, hidden_layer
+from cvgnn.ops.fused_layer import Affine, Correction, HiddenLayer, MaskWeights, Sigma, hidden_layer, sampled_sum
 from cvgnn.ops.row_input import DenseRows, RowInput
-from cvgnn.ops.row_sum import differentiable_sum
 from cvgnn.sampling import Batch, FeatureSource
 
-EstimatorName = Literal["cv", "ns", "exact"]
+EstimatorName = Literal["cvd", "cv", "ns", "exact"]
 ESTIMATORS: tuple[str, ...] = get_args(EstimatorName)
+CONTROL_VARIATES = ("cvd", "cv")  # those with histories
 
 
-class Estimator(nn.Module, ABC):
+class Estimator(nn.Module):
     """How a network gets its aggregated inputs, layer by layer; the only part that may keep state between steps.
+
+    The default is `P^ H^(k)`, without memory; see `SampledSum`.
 
     Args:
         features: rows of `P X`, and of `X` where the network reads them.
+        widths: `d_1..d_{K-1}`, for estimators that keep something of the hidden layers; this one does not.
     """
 
-    def __init__(self, features: FeatureSource) -> None:
+    def __init__(self, features: FeatureSource, widths: Sequence[int] = ()) -> None:
         super().__init__()
         self.features = features
+
+    def initialize(self, hidden: Iterable[Tensor]) -> None:
+        """Take `H^(1)..H^(K-1)` of an exact pass at `W_1`, before the first step; called only if overridden."""
 
     def input(self, batch: Batch | None) -> RowInput:
         """`(P X)[r^(1)]`: layer 0 is exact for every estimator, because `Hbar^(0) = X`."""
@@ -53,6 +58,7 @@ class Estimator(nn.Module, ABC):
     def rows_of(self, source: FeatureSource, batch: Batch | None) -> RowInput:
         """The rows of `r^(1)` of a source; dense ones are not read before a thread needs them."""
         assert batch is not None
+        # Each thread gathers the rows of its own range just before it multiplies them (`ops.fused_layer`).
         ids = batch.inputs
         if source.sparse:
             rows = source.rows(ids)
@@ -62,20 +68,23 @@ class Estimator(nn.Module, ABC):
             return rows
         return DenseRows(lambda a, b: source.rows(ids[a:b]), (ids.numel(), source.num_features))  # type: ignore[arg-type, return-value]
 
-    @abstractmethod
     def correction(self, k: int, batch: Batch, first: int = 0, last: int | None = None) -> Tensor | None:
         """What the estimate of `(P H^(k))[r^(k+1)]` adds to `P^ H^(k)`: a new constant `[|r^(k+1)|, d_k]`, or None.
 
         Args:
             k: layer, `1 <= k < K`.
             batch: the step's blocks.
-            first, last: which rows of it, `first..last-1`; all if not given. Several threads may ask at the same time,
-                before or after `keep`, which must not change the answer.
+            first, last: which rows of it, `first..last-1`; all if not given. Called from several threads, before or
+                after `keep`, which must not change the result.
         """
+        return None
 
-    @abstractmethod
     def keep(self, k: int, batch: Batch, H: Tensor) -> None:
         """Stage `H^(k)[r^(k)]`, a constant, to be written by `commit`, if this estimator has a memory."""
+
+    def mask_weights(self, k: int, batch: Batch) -> MaskWeights | None:
+        """The weights of the dropout mask, where they are not those of `P^`."""
+        return None
 
     def propagate(
         self, k: int, batch: Batch | None, Z: Affine | Tensor, sigma: Sigma, *, drop: Dropout | None, own: bool
@@ -88,17 +97,19 @@ class Estimator(nn.Module, ABC):
             Z: `[|r^(k)|, d_k]`.
             sigma: norm and activation.
             drop: what to drop of `H^(k)`, or None.
-            own: whether the rows of `r^(k+1)` themselves are wanted.
+            own: whether to return the rows of `r^(k+1)` themselves.
         """
         assert batch is not None
         if k > len(batch.blocks):
             return hidden_layer(Z, sigma, drop=drop, own=own)
-        block = batch.block(k)
+        block = batch.blocks[k - 1]
+        # Mean number of history rows that a target's correction reads: what decides whether threads pay.
         entries = 0 if block.remainder is None else block.remainder.num_entries // max(1, block.sampled.num_rows)
         correction = Correction(functools.partial(self.correction, k, batch), entries)
         out = hidden_layer(
-            Z, sigma, drop=drop, sampled=block.sampled, transposed=block.transposed, correction=correction, own=own
-        )
+            Z, sigma, drop=drop, sampled=block.sampled, transposed=block.transposed,
+            mask_weights=None if drop is None else self.mask_weights(k, batch), correction=correction, own=own,
+        )  # fmt: skip
         self.keep(k, batch, out.H)
         return out
 
@@ -115,13 +126,13 @@ class Estimator(nn.Module, ABC):
             `[|r^(k+1)|, d_k]`.
         """
         block, correction = batch.block(k), self.correction(k, batch)
+        # The history keeps H before dropout, and only its value: Hbar is a constant for the gradient (eq. 6).
         self.keep(k, batch, H.detach())
-        if drop is not None:
-            H = H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
-        sampled = differentiable_sum(block.sampled, block.transposed, H)
+        sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
+        mask = None if drop is None else self.mask_weights(k, batch)
+        sampled = sampled_sum(block.sampled, block.transposed, mask, H, sent)
         return sampled if correction is None else sampled + correction
 
-    @abstractmethod
     def commit(self, step: int) -> None:
         """Apply the history writes that the last forward pass staged (Algorithm 1, lines 13 to 17)."""
 
@@ -129,7 +140,6 @@ class Estimator(nn.Module, ABC):
         """What `commit` would write."""
         return []
 
-    @abstractmethod
     def discard(self) -> None:
         """Forget what was staged."""
 
@@ -139,34 +149,30 @@ class Estimator(nn.Module, ABC):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Take a state that `state_dict` gave, of an estimator with the same shapes and dtypes."""
+        # What an interrupted step staged belongs to the old state. torch's own check would raise a RuntimeError that
+        # lists tensors; a user's mistake is a CvgnnError with one sentence.
         self.discard()
         mine = self.state_dict()
         foreign = sorted(state_dict.keys() - mine.keys())
         require(not foreign, f"the state holds {', '.join(foreign)}, which this estimator does not have")
         for name, tensor in mine.items():
-            require(name in state_dict, f"the state of the estimator lacks {name!r}")
-            theirs = state_dict[name]
-            require(
-                theirs.shape == tensor.shape and theirs.dtype == tensor.dtype,
-                f"{name!r} is {tensor.dtype} {list(tensor.shape)}; the state holds {theirs.dtype} {list(theirs.shape)}",
-            )
+            saved_tensor(state_dict, name, like=tensor)
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+
+def saved_tensor(state: Mapping[str, Tensor], name: str, *, like: Tensor) -> Tensor:
+    """A tensor of a state; refused unless it has the shape and dtype of `like`."""
+    require(name in state, f"the state lacks {name}")
+    saved = state[name]
+    require(
+        saved.shape == like.shape and saved.dtype == like.dtype,
+        f"{name} is {saved.dtype} {list(saved.shape)} in the state, {like.dtype} {list(like.shape)} in this run",
+    )
+    return saved
 
 
 class SampledSum(Estimator):
     """`P^ H^(k)`, without memory: neighbor sampling (`ns`), or `exact` where the blocks hold all neighbors."""
-
-    def correction(self, k: int, batch: Batch, first: int = 0, last: int | None = None) -> None:
-        """Nothing is added."""
-
-    def keep(self, k: int, batch: Batch, H: Tensor) -> None:
-        """Nothing is kept."""
-
-    def commit(self, step: int) -> None:
-        """Nothing is kept."""
-
-    def discard(self) -> None:
-        """Nothing is staged."""
 
 
 @final
@@ -176,9 +182,19 @@ class ControlVariate(Estimator):
     The two are equal; the second reads each history row once and needs no difference of two gathers. `Hbar` is
     constant: the gradient flows through `H^(k)` alone.
 
+    With a dropout mask `m` (entries 0 or 1/(1-p), mean 1), eq. 5 on `m H` (`cv`, as published) multiplies the mask's
+    variance by deg/D, which no history can cancel. `cvd` separates the two (VR-GCN's form):
+
+        A = P^ H + (P - P^) Hbar + S ((m - 1) H),        S = sqrt(f) P for the entries f P of P^
+
+    Its mean over draws and masks is `P H`; the mask's variance is that of exact aggregation. Given the mask alone the
+    mean has sqrt(D/deg) at the mask's term. Without dropout, and with all neighbors, `cvd` and `cv` are the same.
+
     Args:
         features: rows of `P X`.
         widths: `d_1..d_{K-1}`, one history for each hidden layer.
+        separate_dropout: whether the mask gets the weights `S` (`cvd`) or those of `P^` (`cv`).
+        control: `c` in [0, 1]: `P^ H + c (P - P^) Hbar`, unbiased for every `c`; 0 is plain sampling.
         dtype: of the model, the features' if not given.
         storage: of the histories, `dtype` if not given.
     """
@@ -188,10 +204,14 @@ class ControlVariate(Estimator):
         features: FeatureSource,
         widths: Sequence[int],
         *,
+        separate_dropout: bool = True,
+        control: float = 1.0,
         dtype: torch.dtype | None = None,
         storage: torch.dtype | None = None,
     ) -> None:
         super().__init__(features)
+        require_number("control", control, "a number in [0, 1]", at_least=0.0, at_most=1.0)
+        self.separate_dropout, self.control = separate_dropout, control
         require(isinstance(widths, list | tuple), f"widths must list the width of each hidden layer, not {widths!r}")
         self.histories: Sequence[History] = nn.ModuleList(  # type: ignore[assignment]
             History(features.num_nodes, width, dtype=dtype or features.dtype, storage=storage) for width in widths
@@ -209,17 +229,25 @@ class ControlVariate(Estimator):
         Args:
             hidden: `H^(1)..H^(K-1)` for all nodes, as `cvgnn.exact_hidden` returns them, or one by one.
         """
+        # One H at a time: the exact pass frees a layer's matrix before it computes the layer after the next.
         for history, H in zip(self.histories, hidden, strict=True):
             history.fill(H, step=0)
             first = torch.zeros(1, dtype=torch.int64, device=H.device)
             history.push(first, history.pull(first), step=0)  # changes nothing, but compiles before a step is timed
 
     def correction(self, k: int, batch: Batch, first: int = 0, last: int | None = None) -> Tensor:
-        """`(P - P^) Hbar^(k)`."""
+        """`c (P - P^) Hbar^(k)`."""
         remainder = batch.block(k).remainder
         if remainder is None:
             raise CvgnnError("the control variate needs a NeighborSampler with control=True")
-        return self.history(k).weighted_sum(remainder.between(first, remainder.num_rows if last is None else last))
+        total = self._history[k - 1].weighted_sum(
+            remainder.between(first, remainder.num_rows if last is None else last)
+        )
+        return total if self.control == 1.0 else total.mul_(self.control)
+
+    def mask_weights(self, k: int, batch: Batch) -> MaskWeights | None:
+        """See `Estimator.mask_weights`."""
+        return batch.block(k).mask if self.separate_dropout else None
 
     def keep(self, k: int, batch: Batch, H: Tensor) -> None:
         """See `Estimator.keep`."""
@@ -227,6 +255,7 @@ class ControlVariate(Estimator):
 
     def commit(self, step: int) -> None:
         """See `Estimator.commit`."""
+        # After the step and not in the forward pass: both terms of eq. 5 must read the history of the step before.
         for k, (ids, H) in self._staged.items():
             self.history(k).push(ids, H, step=step)
         self._staged.clear()

@@ -7,12 +7,12 @@ Legend: `Z^(k+1) = conv(aggregate of H^(k), own H^(k))`, `H^(k+1) = sigma(Z^(k+1
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from cvgnn.errors import CvgnnError, require, require_integer, require_number, unknown_name
+from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number
 from cvgnn.nn.conv import INITS, BatchNorm, Conv, GCNConv, GCNIIConv, GINConv, Init, Inputs, Linear, SAGEConv
 from cvgnn.nn.estimators import Estimator
 from cvgnn.ops.dropout import Dropout
@@ -30,7 +30,7 @@ class Network(nn.Module):
     """Layers of one kind of convolution.
 
     Args:
-        conv: the class of the layers, a subclass of `Conv`.
+        conv: the class of the layers, a subclass of `Conv`; that of the subclass if not given.
         in_channels: `d_0`, the number of features.
         hidden_channels: the width of the hidden layers.
         out_channels: the number of classes.
@@ -50,9 +50,11 @@ class Network(nn.Module):
         conv_options: further arguments of `conv`, such as `alpha` and `theta` of GCNII.
     """
 
+    conv: type[Conv]
+
     def __init__(
         self,
-        conv: type[Conv],
+        conv: type[Conv] | None = None,
         *,
         in_channels: int,
         hidden_channels: int = 64,
@@ -72,10 +74,10 @@ class Network(nn.Module):
         **conv_options: float,
     ) -> None:
         super().__init__()
+        conv = conv or self.conv
         choices = (("norm", norm, NORMS), ("init", init, INITS), ("activation", activation, ACTIVATIONS))
         for name, value, allowed in (*choices, ("jk", jk, JUMPS)):
-            if value not in allowed:
-                raise unknown_name(name, value, allowed)
+            require_known(name, value, allowed)
         sizes = {"in_channels": in_channels, "hidden_channels": hidden_channels, "out_channels": out_channels}
         for name, size in {**sizes, "num_layers": num_layers}.items():
             require_integer(name, size, at_least=1)
@@ -85,6 +87,7 @@ class Network(nn.Module):
         require(dtype in (torch.float32, torch.float64), f"dtype must be torch.float32 or torch.float64, not {dtype}")
         for name, flag in (("bias", bias), ("residual", residual), ("input_layer", input_layer)):
             require(isinstance(flag, bool), f"{name} must be True or False, not {flag!r}")
+        self.in_channels = in_channels
         self.out_channels = out_channels
         self.dropout = dropout
         self.input_dropout = input_dropout
@@ -92,6 +95,7 @@ class Network(nn.Module):
         self.jk = jk
         self.init = init
         self.seed = seed
+        # GCNII is H_0 = act(X W), convolutions of one width, and a linear head (Chen et al. 2020).
         input_layer = input_layer or conv.uses_initial
         headed = jk == "concat" or conv.uses_initial
         width = hidden_channels if input_layer else in_channels
@@ -120,7 +124,7 @@ class Network(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """`K`, a linear input layer included: what a sampler must be told. `K - 1` hops are sampled."""
+        """`K`, a linear input layer included: the sampler's `num_layers`. `K - 1` hops are sampled."""
         return len(self.layers)
 
     @property
@@ -144,6 +148,7 @@ class Network(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw `W_1`, a pure function of the seed."""
+        # A generator of its own, not torch's global one; its seed must fit into an int64.
         generator = torch.Generator().manual_seed(derive(self.seed, Purpose.WEIGHTS) >> 1)
         for k in range(self.num_layers):
             self.layer(k).reset_parameters(generator, self.init)
@@ -179,21 +184,23 @@ class Network(nn.Module):
             `H^(k)` and `S^(k)`, the estimate of its aggregate, for each hidden layer; at last the logits.
         """
         layers: list[Conv] = list(self.layers)  # type: ignore[arg-type]
-        K, (aggregated, own) = len(layers), self.reads
+        K, head, (aggregated, own) = len(layers), self.head, self.reads
         if batch is not None and len(batch.blocks) != K - 1:
             raise CvgnnError(
                 f"the batch was drawn for {len(batch.blocks) + 1} layers, the model has {K}: give the sampler "
                 "num_layers=model.num_layers"
             )
+        unread: Any = None  # an input that the layer does not use
         x = Inputs(
-            estimator.input(batch).dropped(self._dropout_at(batch, 0)) if aggregated else None,
-            estimator.own_input(batch).dropped(self._dropout_at(batch, 0, own=True)) if own else None,
-            None,
+            estimator.input(batch).dropped(self._dropout_at(batch, 0)) if aggregated else unread,
+            estimator.own_input(batch).dropped(self._dropout_at(batch, 0, own=True)) if own else unread,
+            unread,
         )
         jumps: list[Tensor] = []
         for k, layer in enumerate(layers, start=1):
+            # An Affine is not computed here: the fused layer forms Z row by row together with sigma and the sum.
             Z = self._linear(layer, x, refresh)
-            if k == K and self.head is None:
+            if k == K and head is None:
                 yield f"Z^({K})", Z if isinstance(Z, Tensor) else affine(Z)
                 return
             if linear:
@@ -204,43 +211,44 @@ class Network(nn.Module):
             yield f"H^({k})", out.H
             if isinstance(out.aggregate, Tensor):
                 yield f"S^({k})", out.aggregate
+            own_rows: Any = out.own
             if self.jk == "concat" and layer.uses_aggregate:
-                assert out.own is not None
-                jumps.append(out.own)
-            x = Inputs(out.aggregate, out.own, out.own if k == 1 else x.initial)
-            if x.initial is not None and out.own is not None:  # nodes of the layers above come first in all of them
-                x = x._replace(initial=x.initial[: len(out.own)])
-        assert x.own is not None
-        assert self.head is not None
+                jumps.append(own_rows)
+            x = Inputs(unread if out.aggregate is None else out.aggregate, own_rows, own_rows if k == 1 else x.initial)
+            if x.initial is not None and own_rows is not None:  # nodes of the layers above come first in all of them
+                x = x._replace(initial=x.initial[: len(own_rows)])
+        assert head is not None
         if jumps:
             x = x._replace(own=torch.cat([rows[: len(jumps[-1])] for rows in jumps], dim=1))
-        yield f"Z^({K + 1})", affine(self.head(x))
+        yield f"Z^({K + 1})", affine(head(x))
 
     def _linear(self, layer: Conv, x: Inputs, refresh: bool) -> Affine | Tensor:
         """`Z` of a layer, with its residual and a BatchNorm folded in."""
         Z: Affine | Tensor = layer(x)
         if (weight := layer.residual_weight) is not None:
-            assert x.own is not None
             term = (x.own, weight)
             Z = Z + affine(Affine((term,))) if isinstance(Z, Tensor) else Affine((*Z.terms, term), Z.bias)
-        if isinstance(layer.norm, BatchNorm):
+        norm = layer.norm
+        if isinstance(norm, BatchNorm):
             if refresh:
-                layer.norm.refresh(Z if isinstance(Z, Tensor) else affine(Z))
-            Z = layer.norm(Z)
+                norm.refresh(Z if isinstance(Z, Tensor) else affine(Z))
+            Z = norm(Z)
         return Z
 
     def _sigma(self, layer: Conv) -> Sigma:
         norm = layer.norm
         if norm is None or isinstance(norm, BatchNorm):
             return Sigma(None, None, self.activation)
-        if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or norm.eps != EPS:
+        # The kernels have LayerNorm with gain, shift and this eps compiled in; they would ignore another norm silently.
+        gain, shift = (norm.weight, norm.bias) if isinstance(norm, nn.LayerNorm) and norm.eps == EPS else (None, None)
+        if gain is None or shift is None:
             raise CvgnnError(f"a layer's norm must be the LayerNorm it was built with, not {norm}")
-        return Sigma(norm.weight, norm.bias, self.activation)
+        return Sigma(gain, shift, self.activation)
 
     def _dropout_at(self, batch: Batch | None, k: int, *, own: bool = False) -> Dropout | None:
         """What is dropped of `H^(k)`, of `P X` or `X` for `k = 0`: a pure function of (seed, step, layer)."""
         p = self.dropout if k else self.input_dropout
-        if batch is None or not self.training or p == 0.0:
+        if p == 0.0 or batch is None or not self.training:
             return None
         return Dropout.at(p, seed=self.seed, step=batch.step, k=k, own=own)
 
@@ -248,29 +256,25 @@ class Network(nn.Module):
 class GCN(Network):
     """A graph convolutional network (Kipf and Welling 2017): the paper's. See `Network` for the arguments."""
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(GCNConv, **options)  # type: ignore[arg-type]
+    conv = GCNConv
 
 
 class SAGE(Network):
     """GraphSAGE with the mean aggregator. See `Network` for the arguments."""
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(SAGEConv, **options)  # type: ignore[arg-type]
+    conv = SAGEConv
 
 
 class GIN(Network):
     """A graph isomorphism network with two-layer MLPs and learned eps. See `Network` for the arguments."""
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(GINConv, **options)  # type: ignore[arg-type]
+    conv = GINConv
 
 
 class GCNII(Network):
     """A GCN with initial residual and identity mapping, between linear layers. See `Network` for the arguments."""
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(GCNIIConv, **options)  # type: ignore[arg-type]
+    conv = GCNIIConv
 
 
 MODELS: dict[str, Callable[..., Network]] = {"gcn": GCN, "sage": SAGE, "gin": GIN, "gcnii": GCNII}

@@ -1,1 +1,1 @@
-"""Every compiled kernel and every private torch call, each with a twin in plain torch for any device."""
+"""Compiled kernels and the operations built on them, each with an equal one in plain torch for any device."""

@@ -1,4 +1,4 @@
-"""The C library's memory allocator, told to keep what a training step frees for the next step."""
+"""A setting of the C library's memory allocator: keep the memory that a training step frees for the next step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KEPT_BYTES, _LARGEST = 512 << 20, 32 << 20
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Keep up to 512 MiB of freed memory in the process; whether that could be asked for.
+    """Keep up to 512 MiB of freed memory in the process; False where the C library has no such setting.
 
     A step allocates and frees matrices of some MiB. glibc returns them to the system at once or not, as they happen to
     lie, and memory that comes from the system is paged in at its first use: 700 page faults and up to 2 ms in a step

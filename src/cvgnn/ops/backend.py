@@ -1,7 +1,7 @@
 """Which implementation of an operation runs: the compiled one for CPU tensors, plain torch for every other device.
 
 Each operation of `cvgnn.ops` exists twice and computes the same numbers. The plain one is public torch only, so it
-runs wherever torch does, it can be differentiated any number of times, and it is the twin in the tests.
+runs on every device, can be differentiated any number of times, and is what the tests compare with.
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ def plain() -> Iterator[None]:
 
 
 def use_compiled(tensor: Tensor) -> bool:
-    """Whether the compiled implementation is to be used for a tensor: it is on the CPU, and this is not `plain`."""
+    """Whether the compiled implementation runs for a tensor: on the CPU, and not within `plain`."""
     return tensor.is_cpu and not _state.plain

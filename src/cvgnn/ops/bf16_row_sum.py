@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from cvgnn.ops.compilation import njit
 from cvgnn.ops.history_write import prefetch
 
-_AHEAD = 12  # rows: how far ahead of its use a row is asked for
+_AHEAD = 12  # the distance of the prefetch, in rows
 
 
 def _widen_word(context, word):  # type: ignore[no-untyped-def]

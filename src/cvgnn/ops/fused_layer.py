@@ -3,17 +3,18 @@
     Z = sum_j A_j W_j + b,    H = act([LayerNorm] Z),    S = P^ dropout(H) + correction
 
 torch would make a pass over the matrix, and keep a copy of it, for each of these. Here a row is read once forward and
-once backward, and a thread takes its rows through all of it: the rows of a layer depend on each other only through
-`P^`, so threads meet twice in a layer forward (all of `H` must be there before it is summed) and once backward. The
+once backward, and a thread computes all of it for its rows: the rows of a layer depend on each other only through
+`P^`, so threads synchronize twice per layer forward (`H` must be complete before it is summed) and once backward. The
 gradient of a weight is summed range by range, in the order of the rows.
 
-Each function here is compiled for CPU tensors and has a plain twin for any device (`cvgnn.ops.backend`).
+Each function is compiled for CPU tensors and has an equal one in plain torch for any device (`cvgnn.ops.backend`).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final, get_args
 
 import numpy as np
@@ -33,10 +34,11 @@ from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, row_ranges, run_ranges
 EPS = 1e-5
 """LayerNorm's."""
 
-_WORTH_TURNING = 1 << 20  # multiply-adds from which a narrow product gains more by being turned than a function costs
+_WORTH_TURNING = 1 << 20  # multiply-adds from which a transposed narrow product saves more than a function call costs
 
 Activation = Literal["relu", "elu", "gelu"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+_KINDS = (*ACTIVATIONS, "identity")  # as the kernels number them; the identity is that of a last layer
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -44,12 +46,23 @@ class Correction(NamedTuple):
     """What an estimator adds to a sampled sum.
 
     Args:
-        rows: gives rows `first..last-1` of it, a new constant, or None for nothing; several threads may ask at a time.
-        entries: about how many rows of a table one of them reads, to tell whether threads pay.
+        rows: returns its rows `first..last-1`, a new constant, or None for zero; called from several threads.
+        entries: the mean number of table rows that one row reads, to decide on threads.
     """
 
     rows: Callable[[int, int], Tensor | None]
     entries: int = 0
+
+
+class MaskWeights(NamedTuple):
+    """`S = sqrt(f) P` beside a sampled matrix `P^ = f P` with the same entries, and its transpose (estimator `cvd`).
+
+    A neighbor is drawn with probability `1/f`, `f = deg / D`. So a mask's variance is multiplied by
+    `(f P)^2 / f = f P^2` with the weights of `P^`, and by `P^2` with those of `S`, as in exact aggregation.
+    """
+
+    sampled: Rows
+    transposed: Rows
 
 
 class Affine(NamedTuple):
@@ -69,7 +82,7 @@ class Sigma(NamedTuple):
 
     gain: Tensor | None = None
     shift: Tensor | None = None
-    activation: Activation = "relu"
+    activation: Activation | Literal["identity"] = "relu"
 
 
 class HiddenLayer(NamedTuple):
@@ -78,7 +91,7 @@ class HiddenLayer(NamedTuple):
     Args:
         H: `[n, d]` before dropout, a constant, for the history.
         own: the first rows of `dropout(H)`, those of the sum's targets, `[m, d]`; all of them where nothing is summed;
-            None where it was not asked for.
+            None where it was not requested.
         aggregate: `P^ dropout(H) + correction`, `[m, d]`; None where nothing is summed.
     """
 
@@ -92,9 +105,11 @@ def affine(Z: Affine) -> Tensor:
     (A, W), *others = Z.terms
     if torch.is_grad_enabled() and use_compiled(W):
         # Autograd's own products are lighter for few rows, and slow for many rows and few columns (`matmul.NARROW`).
-        work, narrow = _num_rows(Z) * sum(W.numel() for _, W in Z.terms), W.shape[1] <= NARROW
+        work, narrow = A.shape[0] * sum([W.numel() for _, W in Z.terms]), W.shape[1] <= NARROW
         if work >= (min(_WORTH_TURNING, WORTH_SHARING) if narrow else WORTH_SHARING):
-            return _AffineFunction.apply(Z, Z.bias, *_tensors(Z))  # type: ignore[no-untyped-call, no-any-return]
+            whole = hidden_layer(Z, Sigma(activation="identity"), own=True).own
+            assert whole is not None
+            return whole
     if isinstance(A, Tensor) and not others and Z.bias is not None:
         return torch.addmm(Z.bias, A, W)
     total = functools.reduce(torch.add, (A @ W for A, W in Z.terms))
@@ -108,10 +123,13 @@ def hidden_layer(
     drop: Dropout | None = None,
     sampled: Rows | None = None,
     transposed: Rows | None = None,
+    mask_weights: MaskWeights | None = None,
     correction: Correction | None = None,
     own: bool = False,
 ) -> HiddenLayer:
     """`H = act([LayerNorm] Z)` and `P^ dropout(H) + correction`, differentiable in all that makes `Z` and in `sigma`.
+
+    With `mask_weights` the sum is `P^ H + S (dropout(H) - H)`.
 
     Args:
         Z: `[n, d]`.
@@ -119,20 +137,25 @@ def hidden_layer(
         drop: what to drop, or None.
         sampled: `P^`, `[m, n]`; None to sum nothing.
         transposed: `P^` transposed.
+        mask_weights: `S`; it has no effect without dropout. None: the mask has the weights of `P^`.
         correction: what the estimator adds to the sum; None for nothing.
         own: whether the targets' own rows are wanted.
     """
     if (sampled is None) != (transposed is None):
         raise CvgnnError("a sampled sum needs both the matrix and its transpose, for the backward pass")
+    mask_weights = None if drop is None else mask_weights
     given, products = (Z, Affine(())) if isinstance(Z, Tensor) else (None, Z)
     like = products.terms[0][1] if given is None else given
     if like.dtype not in _NUMPY:
         raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {like.dtype}")
     if not use_compiled(like):
-        return _plain_hidden_layer(Z, sigma, drop, sampled, transposed, correction, own)
-    layer = _Layer(products, sigma.activation, drop, sampled, transposed, correction, own)
-    parameters = (products.bias, sigma.gain, sigma.shift, *_tensors(products))
-    return HiddenLayer(*_HiddenFunction.apply(layer, given, *parameters))  # type: ignore[no-untyped-call]
+        return _plain_hidden_layer(Z, sigma, drop, sampled, transposed, mask_weights, correction, own)
+    layer = _Layer(products.terms, sigma.activation, drop, sampled, transposed, mask_weights, correction, own)
+    weights = [W for _, W in products.terms]
+    inputs = [A if isinstance(A, Tensor) else None for A, _ in products.terms]
+    # Autograd must see every tensor that may need a gradient.
+    tensors = (given, products.bias, sigma.gain, sigma.shift, *weights, *inputs)
+    return HiddenLayer(*_HiddenFunction.apply(layer, *tensors))  # type: ignore[no-untyped-call]
 
 
 def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -143,7 +166,7 @@ def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
     nothing = rows[:0, 0]
     gain, shift = (nothing if p is None else p.detach().numpy() for p in (sigma.gain, sigma.shift))
     mean, inverse = np.empty((2, 0 if sigma.gain is None else rows.shape[0]), rows.dtype)
-    no_bias, kind = np.zeros(rows.shape[1], rows.dtype), ACTIVATIONS.index(sigma.activation)
+    no_bias, kind = np.zeros(rows.shape[1], rows.dtype), _KINDS.index(sigma.activation)
 
     def compute(first: int, last: int) -> None:
         kernels.forward(
@@ -160,68 +183,67 @@ def _plain_sigma(Z: Tensor, sigma: Sigma) -> Tensor:
     return activation_function(sigma.activation)(Z)
 
 
-def activation_function(name: Activation) -> Callable[[Tensor], Tensor]:
+def activation_function(name: str) -> Callable[[Tensor], Tensor]:
     """torch's function of that name, as `Sigma` has it."""
     functions: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu, "gelu": F.gelu}
-    return functions[name]
+    return functions.get(name, lambda Z: Z)
 
 
 def _plain_hidden_layer(
     Z: Affine | Tensor, sigma: Sigma, drop: Dropout | None, sampled: Rows | None, transposed: Rows | None,
-    correction: Correction | None, own: bool,
+    mask_weights: MaskWeights | None, correction: Correction | None, own: bool,
 ) -> HiddenLayer:  # fmt: skip
     """The same in public torch operations."""
     H = _plain_sigma(Z if isinstance(Z, Tensor) else affine(Z), sigma)
     sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
     if sampled is None or transposed is None:
         return HiddenLayer(H.detach(), sent, None)
-    aggregate = differentiable_sum(sampled, transposed, sent)
+    aggregate = sampled_sum(sampled, transposed, mask_weights, H, sent)
     m = sampled.num_rows
     added = None if correction is None else correction.rows(0, m)
     return HiddenLayer(H.detach(), sent[:m] if own else None, aggregate if added is None else aggregate + added)
 
 
-def _tensors(Z: Affine) -> list[Tensor | None]:
-    """The weights, and the inputs that are tensors: what autograd must see."""
-    return [W for _, W in Z.terms] + [A if isinstance(A, Tensor) else None for A, _ in Z.terms]
-
-
-def _num_rows(Z: Affine) -> int:
-    A = Z.terms[0][0]
-    return A.shape[0] if isinstance(A, Tensor) else A.num_rows
+def sampled_sum(sampled: Rows, transposed: Rows, mask: MaskWeights | None, H: Tensor, sent: Tensor) -> Tensor:
+    """`P^ sent`, or `(P^ - S) H + S sent` with `S`: what is estimated of `P dropout(H)`, without the correction."""
+    if mask is None:
+        return differentiable_sum(sampled, transposed, sent)
+    pairs = ((sampled, mask.sampled), (transposed, mask.transposed))
+    rest, rest_transposed = (Rows(a.indptr, a.indices, a.weight - s.weight) for a, s in pairs)  # type: ignore[operator]
+    return differentiable_sum(*mask, sent) + differentiable_sum(rest, rest_transposed, H)
 
 
 def _part(T: Tensor, first: int, last: int) -> Tensor:
-    """Rows `first..last-1`; torch takes microseconds for a slice, all of it included."""
+    """Rows `first..last-1`; without a slice where they are all rows, because a slice takes microseconds."""
     return T if last - first == T.shape[0] else T[first:last]
 
 
 @final
 class _Products:
-    """`Z = sum_j A_j W_j` in ranges of rows that threads share, and its gradients.
+    """`Z = sum_j A_j W_j` in ranges of rows that threads share, and its gradients; no terms where `Z` is given.
 
     Args:
-        Z: the terms.
-        tensors: see `_tensors`; inputs and weights are taken from here.
-        work: of a row, besides the products, for each of the `d` columns.
-        multiple: ranges begin at multiples of this.
+        terms: pairs of input and weight.
+        shape: of `Z`.
     """
 
-    def __init__(self, Z: Affine, tensors: tuple[Tensor | None, ...], *, work: int, multiple: int = 1) -> None:
-        self.weights: list[Tensor] = tensors[: len(Z.terms)]  # type: ignore[assignment]
-        self.inputs: list[LayerInput] = [A.detach() if isinstance(A, Tensor) else A for A, _ in Z.terms]
-        self.shape = n, d = _num_rows(Z), self.weights[0].shape[1]
-        for A, W in zip(self.inputs, self.weights, strict=True):
-            shape = A.shape if isinstance(A, Tensor) else (A.num_rows, A.num_columns)
-            if (*shape, *W.shape) != (n, W.shape[0], W.shape[0], d):
+    def __init__(self, terms: tuple[tuple[LayerInput, Tensor], ...], shape: tuple[int, int]) -> None:
+        self.inputs, self.weights = [A for A, _ in terms], [W for _, W in terms]
+        self.num_rows, d = shape
+        work = MEMORY_COST  # the kernels read and write each entry, too
+        for A, W in terms:
+            if A.shape != (shape[0], W.shape[0]) or W.shape[1] != d:
                 raise CvgnnError(
-                    f"a layer multiplies {list(shape)} by {list(W.shape)}, but must give {list(self.shape)}: inputs, "
+                    f"a layer multiplies {list(A.shape)} by {list(W.shape)}, but must give {list(shape)}: inputs, "
                     "weights and batch must fit together"
                 )
-            if isinstance(A, SparseInput) and not isinstance(A.ids, range):
-                A.arrays  # noqa: B018  # ids are checked here, once, and not by every thread
             work += A.shape[1] if isinstance(A, Tensor) else A.work
-        self.ranges = row_ranges(n, d * work, multiple=multiple)
+        # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads.
+        self.ranges = row_ranges(shape[0], d * work, multiple=kernels.rows_in_part(shape[0]))
+        if len(self.ranges) > 1:
+            for A in self.inputs:
+                if isinstance(A, SparseInput) and not isinstance(A.ids, range):
+                    A.arrays  # noqa: B018  # checks the ids once, instead of in every thread
         self._read: list[list[Tensor | SparseInput]] = [[] for _ in self.ranges]
 
     def forward(self, i: int, first: int, last: int, Z: Tensor) -> None:
@@ -232,12 +254,12 @@ class _Products:
             multiply_into(Z, rows, W, add=j > 0)
 
     def begin_backward(self, needs: tuple[bool, ...]) -> None:
-        """Make room for the gradients of those of `tensors` that need one."""
+        """Allocate the gradients of the weights and inputs that need one."""
         J = len(self.weights)
         self._needs_W, self._needs_A = needs[:J], needs[J:]
         self._dW: list[list[Tensor]] = [[W] * len(self.ranges) for W in self.weights]
         self._dA = [
-            torch.empty(self.shape[0], W.shape[0], dtype=W.dtype) if needed else None
+            torch.empty(self.num_rows, W.shape[0], dtype=W.dtype) if needed else None
             for W, needed in zip(self.weights, self._needs_A, strict=True)
         ]
 
@@ -251,8 +273,10 @@ class _Products:
                 input_gradient_into(_part(dA, first, last), dZ, self.weights[j])
 
     def gradients(self, dZ: Tensor) -> tuple[Tensor | None, ...]:
-        """Of `tensors`, after all ranges. A sparse input's weight is shared by columns, so that no two threads write
-        to one place."""
+        """The gradients of weights and inputs, after all ranges.
+
+        The threads share a sparse input's gradient by columns, so that no two of them write to one place.
+        """
         dW: list[Tensor | None] = []
         for j, A in enumerate(self.inputs):
             if not self._needs_W[j]:
@@ -260,81 +284,54 @@ class _Products:
             elif isinstance(A, SparseInput):
                 dW.append(A.weight_gradient(dZ))
             else:
-                # Autograd takes a gradient as it is only if nobody else holds it; else it makes a copy.
-                terms, self._dW[j] = self._dW[j], []
-                dW.append(_sum(terms))
+                # Autograd copies a gradient unless its reference is the only one.
+                (total, *others), self._dW[j] = self._dW[j], []
+                for term in others:  # in the order of the rows, whichever thread was first
+                    total.add_(term)
+                dW.append(total)
         return *dW, *self._dA
 
 
-class _AffineFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, Z: Affine, bias: Tensor | None, *tensors: Tensor | None) -> Tensor:
-        products = ctx.products = _Products(Z, tensors, work=0)
-        ctx.save_for_backward(*tensors)
-        out = torch.empty(products.shape, dtype=products.weights[0].dtype)
-
-        def compute(i: int, first: int, last: int) -> None:
-            products.forward(i, first, last, out[first:last])
-            if bias is not None:
-                out[first:last].add_(bias)
-
-        run_ranges(compute, products.ranges)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, dZ: Tensor) -> tuple[Tensor | None, ...]:
-        _check_backward(ctx)
-        products: _Products = ctx.products
-        dZ = dZ.contiguous()
-        products.begin_backward(ctx.needs_input_grad[2:])
-        run_ranges(lambda i, first, last: products.backward(i, first, last, dZ[first:last]), products.ranges)
-        d_bias = dZ.sum(dim=0) if ctx.needs_input_grad[1] else None
-        return None, d_bias, *products.gradients(dZ)
-
-
 @final
+@dataclass(eq=False)
 class _Layer:
-    """A hidden layer on `n` nodes, forward and back; holds what the backward pass needs.
+    """A layer on `n` nodes, forward and backward; keeps what the backward pass needs.
 
     Args:
-        Z: the products; without terms where `Z` is given as a tensor.
-        activation, drop, sampled, transposed, correction, own: see `hidden_layer`.
+        terms: those of `Z`; none where it is given as a tensor.
+        activation, drop, sampled, transposed, mask_weights, correction, own: see `hidden_layer`.
     """
 
-    def __init__(
-        self, Z: Affine, activation: str, drop: Dropout | None, sampled: Rows | None, transposed: Rows | None,
-        correction: Correction | None, own: bool,
-    ) -> None:  # fmt: skip
-        self.affine = Z
-        self.kind = ACTIVATIONS.index(activation)
-        self.drop = (np.uint64(0), 0, 1.0) if drop is None else (np.uint64(drop.key), drop.threshold, drop.scale)
-        self.sampled = sampled
-        self.transposed = transposed
-        self.correction = correction
-        self.own = own
-        self.products: _Products | None = None
+    terms: tuple[tuple[LayerInput, Tensor], ...]
+    activation: str
+    drop: Dropout | None
+    sampled: Rows | None
+    transposed: Rows | None
+    mask_weights: MaskWeights | None
+    correction: Correction | None
+    own: bool
 
     def forward(
-        self, given: Tensor | None, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None,
-        tensors: tuple[Tensor | None, ...],
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+        self, given: Tensor | None, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """`H`, the own rows, the aggregate."""
+        drop = self.drop
+        self.kind = _KINDS.index(self.activation)
+        self.mask = (np.uint64(0), 0, 1.0) if drop is None else (np.uint64(drop.key), drop.threshold, drop.scale)
         if given is None:
-            n = _num_rows(self.affine)
-            part = kernels.rows_in_part(n)
-            products = self.products = _Products(self.affine, tensors, work=MEMORY_COST, multiple=part)
-            self.ranges, dtype = products.ranges, _NUMPY[products.weights[0].dtype]
-            self.Z = np.empty(products.shape, dtype)  # NumPy allocates in a tenth of the time that torch takes
+            (A, W), *_ = self.terms
+            # NumPy allocates in a quarter of the time that torch takes.
+            self.Z = np.empty((A.shape[0], W.shape[1]), _NUMPY[W.dtype])
             Z = torch.from_numpy(self.Z)
         else:
             Z = given.detach().contiguous()
-            self.Z, n = Z.numpy(), Z.shape[0]
-            self.ranges = row_ranges(n, Z.shape[1] * MEMORY_COST, multiple=kernels.rows_in_part(n))
-        d = Z.shape[1]
+            self.Z = Z.numpy()
+        n, d = self.Z.shape
+        products = self.products = _Products(self.terms, (n, d))
         self._check(n)
-        h = np.empty_like(self.Z)
+        h = self.h = np.empty_like(self.Z)
         H = torch.from_numpy(h)
-        self.sent = h if self.drop[1] == 0 else np.empty_like(h)
+        self.sent = h if drop is None else np.empty_like(h)
         self.bias = np.zeros(d, h.dtype) if bias is None else bias.detach().numpy()
         self.gain = self.shift = self.mean = self.inverse = self.bias[:0]
         if gain is not None and shift is not None:
@@ -342,30 +339,37 @@ class _Layer:
             self.mean, self.inverse = np.empty((2, n), h.dtype)
 
         def activate(i: int, first: int, last: int) -> None:
-            if self.products is not None:
-                self.products.forward(i, first, last, _part(Z, first, last))
+            products.forward(i, first, last, _part(Z, first, last))
             kernels.forward(
-                self.Z, self.bias, self.gain, self.shift, EPS, self.kind, *self.drop,
+                self.Z, self.bias, self.gain, self.shift, EPS, self.kind, *self.mask,
                 h, self.sent, self.mean, self.inverse, first, last,
             )  # fmt: skip
 
-        run_ranges(activate, self.ranges)
+        run_ranges(activate, products.ranges)
         if self.sampled is None:
             return H, torch.from_numpy(self.sent), None
         own = torch.from_numpy(self.sent[: self.sampled.num_rows]) if self.own else None
         return H, own, self._aggregate(self.sampled, d, Z.dtype)
 
     def _aggregate(self, sampled: Rows, d: int, dtype: torch.dtype) -> Tensor:
-        """`P^ sent + correction`. The correction is what takes long: it reads rows of a history from memory."""
-        m, (indptr, indices, weight) = sampled.num_rows, sampled.arrays
-        entries = 1 + indices.size // max(m, 1) + (0 if self.correction is None else self.correction.entries)
+        """`P^ sent + correction`; the correction takes the most time, because it reads a history from memory."""
+        m = sampled.num_rows
+        entries = 1 + sampled.num_entries // max(m, 1) + (0 if self.correction is None else self.correction.entries)
         ranges = row_ranges(m, MEMORY_COST * d * entries)
-        out = torch.empty(m, d, dtype=dtype) if len(ranges) > 1 else self._correction(0, m, d, dtype)
+        kernel: Any = kernels.aggregate
+        arrays: tuple[Array, ...] = (*sampled.arrays, self.sent)
+        if self.mask_weights is not None:
+            kernel = kernels.aggregate_separated
+            arrays = (*sampled.arrays, self.mask_weights.sampled.arrays[2], self.h, self.sent)
+        if len(ranges) == 1:
+            out = self._correction(0, m, d, dtype)
+            kernel(*arrays, out.numpy(), 0, m)
+            return out
+        out = torch.empty(m, d, dtype=dtype)
 
         def compute(i: int, first: int, last: int) -> None:
-            if len(ranges) > 1:
-                out[first:last] = self._correction(first, last, d, dtype)
-            kernels.aggregate(indptr, indices, weight, self.sent, out.numpy(), first, last)
+            out[first:last] = self._correction(first, last, d, dtype)
+            kernel(*arrays, out.numpy(), first, last)
 
         run_ranges(compute, ranges)
         return out
@@ -406,50 +410,41 @@ class _Layer:
             transposed: tuple[Array, Array, Array] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), self.bias[:0])
         else:
             transposed = self.transposed.arrays
-        if products is not None:
-            products.begin_backward(needs)
+        mask_weight = self.bias[:0]
+        if self.mask_weights is not None and d_out is not None:
+            mask_weight = self.mask_weights.transposed.arrays[2]
+        products.begin_backward(needs)
 
         def compute(i: int, first: int, last: int) -> None:
             kernels.backward(
-                out, *transposed, own, self.sent, self.Z, self.bias, self.gain, self.shift, self.kind, *self.drop,
-                self.mean, self.inverse, dz, sums, first, last,
+                out, *transposed, mask_weight, own, self.h, self.sent, self.Z, self.bias, self.gain, self.shift,
+                self.kind, *self.mask, self.mean, self.inverse, dz, sums, first, last,
             )  # fmt: skip
-            if products is not None:
-                products.backward(i, first, last, _part(dZ, first, last))
+            products.backward(i, first, last, _part(dZ, first, last))
 
-        run_ranges(compute, self.ranges)
+        run_ranges(compute, products.ranges)
         total: Array = sums.sum(axis=0) if len(sums) > 1 else sums[0]
-        return dZ, total, () if products is None else products.gradients(dZ)
+        return dZ, total, products.gradients(dZ)
 
 
 class _HiddenFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layer: _Layer, *tensors: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        given, bias, gain, shift, *others = tensors
         ctx.layer = layer
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
-        H, own, aggregate = layer.forward(given, bias, gain, shift, tuple(others))
+        H, own, aggregate = layer.forward(*tensors[:4])
         ctx.mark_non_differentiable(H)
         return H, own, aggregate
 
     @staticmethod
     def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
-        _check_backward(ctx)
+        _ = ctx.saved_tensors  # torch raises an error if one of them was changed in place
+        if torch.is_grad_enabled():  # create_graph=True
+            raise CvgnnError(
+                "a fused layer has one derivative; for a second one compute within cvgnn.ops.backend.plain()"
+            )
         needs = ctx.needs_input_grad
         dZ, parameters, others = ctx.layer.backward(d_own, d_out, needs[5:])
-        small = (torch.from_numpy(parameters[i]) if needs[i + 2] else None for i in range(3))
+        small = [torch.from_numpy(parameters[i]) if needs[i + 2] else None for i in range(3)]
         return None, dZ if needs[1] else None, *small, *others
-
-
-def _check_backward(ctx: Any) -> None:
-    _ = ctx.saved_tensors  # torch refuses if one of them was changed in place
-    if torch.is_grad_enabled():  # create_graph=True
-        raise CvgnnError("a fused layer has one derivative; for a second one compute within cvgnn.ops.backend.plain()")
-
-
-def _sum(terms: list[Tensor]) -> Tensor:
-    """The sum, in order; the first is overwritten."""
-    for term in terms[1:]:
-        terms[0].add_(term)
-    return terms[0]

@@ -5,7 +5,9 @@ normalised row `(z + b - m) r`, `v` what the activation gets: `x gain + shift`, 
 `h = act(v)`, `o` what is propagated: `h` after dropout. The plain twin is `fused_layer._plain_hidden_layer`.
 
 A row is summed in the lanes of the processor's vectors (`reassoc`); rows do not depend on each other, and sums over
-rows are taken in parts of `rows_in_part`, whatever the number of threads. So threads do not change a bit.
+rows are taken in parts of `rows_in_part`, whatever the number of threads. So results do not depend on the threads.
+
+Kernels that other kernels call say `fastmath=False`; without it numba gives them the fast math of their first caller.
 """
 
 from __future__ import annotations
@@ -15,20 +17,19 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from cvgnn.ops.compilation import njit
 from cvgnn.ops.dropout import SCRAMBLE
-from cvgnn.ops.sampling_kernels import mix
-from cvgnn.rng import GOLDEN
+from cvgnn.ops.sampling_kernels import word
 
-RELU, ELU, GELU = range(3)  # the order of `fused_layer.ACTIVATIONS`
+RELU, ELU, GELU, IDENTITY = range(4)  # the order of `fused_layer._KINDS`
 
 PART = 256
-"""Rows in a part of a small batch; in a large one an eighth of it, because threads take whole parts each."""
+"""The rows of one partial sum; an eighth of it in large batches, because a range of a thread consists of such parts."""
 
-_GOLDEN = np.uint64(GOLDEN)
-FAST = {"reassoc", "contract", "nsz"}  # not "nnan" nor "ninf": a diverged run must show
+FAST = {"reassoc", "contract", "nsz"}  # not "nnan" nor "ninf": NaN and infinity must propagate
 
 
 def _scramble_words(context, u):  # type: ignore[no-untyped-def]
@@ -47,13 +48,15 @@ def _scramble_words(context, u):  # type: ignore[no-untyped-def]
 _scramble: Any = intrinsic(_scramble_words)
 
 
-@njit(cache=True, nogil=True)
-def rows_in_part(n):  # type: ignore[no-untyped-def]
+def rows_in_part(n: int) -> int:
     """How many of `n` rows are summed before their sum is added to others."""
     return PART if n <= 4 * PART else PART // 8
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+_rows_in_part: Any = njit(fastmath=False)(rows_in_part)  # for kernels; from Python the plain function is twice as fast
+
+
+@njit(cache=True, nogil=True, fastmath=False, error_model="numpy")
 def _drop(h, o, state, threshold, scale):  # type: ignore[no-untyped-def]
     """`o = h mask / (1 - p)` for a row whose 64 random bits are `state`."""
     start, stride = np.uint32(state), np.uint32(state >> np.uint64(32)) | np.uint32(1)
@@ -63,20 +66,22 @@ def _drop(h, o, state, threshold, scale):  # type: ignore[no-untyped-def]
         o[c] = kept if _scramble(np.uint32(c) * stride + start) >= threshold else zero
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=False, error_model="numpy")
 def _activate(h, kind):  # type: ignore[no-untyped-def]
     """`h = act(h)` for a row; ReLU is part of `forward`'s own loops, which are compiled to vector instructions."""
     for c in range(h.size):
         v = h[c]
         if kind == ELU:
             h[c] = v if v > 0 else math.expm1(v)
-        else:
+        elif kind == GELU:
             h[c] = 0.5 * v * (1.0 + math.erf(v * math.sqrt(0.5)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=False, error_model="numpy")
 def _slope(v, kind):  # type: ignore[no-untyped-def]
-    """The derivative of ELU or GELU at `v`."""
+    """The derivative of an activation other than ReLU at `v`."""
+    if kind == IDENTITY:
+        return 1.0
     if kind == ELU:
         return 1.0 if v > 0 else math.exp(v)
     return 0.5 * (1.0 + math.erf(v * math.sqrt(0.5))) + v * math.exp(-0.5 * v * v) / math.sqrt(2.0 * math.pi)
@@ -91,7 +96,7 @@ def forward(Z, bias, gain, shift, eps, kind, key, threshold, scale, H, sent, mea
         bias: `[d]`.
         gain, shift: LayerNorm's, `[d]`; empty where there is none.
         eps: LayerNorm's.
-        kind: of the activation, `RELU`, `ELU` or `GELU`.
+        kind: of the activation: `RELU`, `ELU`, `GELU` or `IDENTITY`.
         key, threshold: of dropout: an entry is dropped where its 32 random bits are below `threshold = p 2^32`.
         scale: 1/(1-p).
         H, sent: `[n, d]`; `sent` may be empty without dropout.
@@ -126,17 +131,17 @@ def forward(Z, bias, gain, shift, eps, kind, key, threshold, scale, H, sent, mea
         if kind != RELU:
             _activate(h, kind)
         if threshold > 0:
-            _drop(h, sent[i], mix(key + np.uint64(i + 1) * _GOLDEN), limit, kept)
+            _drop(h, sent[i], word(key, i), limit, kept)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def drop_rows(A, start, key, threshold, scale, first, last):  # type: ignore[no-untyped-def]
     """Dropout on the rows `first..last-1` of a dense `A`, in place; arguments as in `forward`.
 
-    `A` begins with row `start` of the matrix that is dropped out.
+    The first row of `A` is row `start` of the mask.
     """
     for i in range(first, last):
-        _drop(A[i], A[i], mix(key + np.uint64(start + i + 1) * _GOLDEN), np.uint32(threshold), A.dtype.type(scale))
+        _drop(A[i], A[i], word(key, start + i), np.uint32(threshold), A.dtype.type(scale))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -149,7 +154,7 @@ def kept_entries(ids, indptr, indices, values, key, threshold, scale, out_indptr
     place = 0
     out_indptr[0] = 0
     for i in range(ids.size):
-        state = mix(key + np.uint64(i + 1) * _GOLDEN)
+        state = word(key, i)
         start, stride = np.uint32(state), np.uint32(state >> np.uint64(32)) | np.uint32(1)
         for e in range(indptr[ids[i]], indptr[ids[i] + 1]):
             if _scramble(np.uint32(indices[e]) * stride + start) >= limit:
@@ -170,7 +175,23 @@ def aggregate(indptr, indices, weight, sent, out, first, last):  # type: ignore[
                 a[c] += w * o[c]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+def aggregate_separated(indptr, indices, weight, mask_weight, H, sent, out, first, last):  # type: ignore[no-untyped-def]
+    """`out += (P^ - S) H + S sent` for rows `first..last-1`: estimator `cvd`; `S` has the entries `mask_weight`."""
+    for i in range(first, last):
+        a = out[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            s, o = mask_weight[e], sent[indices[e]]
+            w = weight[e] - s
+            for c in range(a.size):
+                a[c] += s * o[c]
+            if w != 0:  # 0 for self loops and rows with all neighbors: then the same operations as `aggregate`
+                h = H[indices[e]]
+                for c in range(a.size):
+                    a[c] += w * h[c]
+
+
+@njit(cache=True, nogil=True, fastmath=False, error_model="numpy")
 def _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i):  # type: ignore[no-untyped-def]
     """`y *= act'(v)` for row `i`."""
     for c in range(y.size):
@@ -182,16 +203,19 @@ def _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i):  # typ
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def backward(  # type: ignore[no-untyped-def]
-    d_out, indptr, indices, weight, d_own, sent, Z, bias, gain, shift, kind, key, threshold, scale, mean, inverse,
-    dZ, sums, first, last,
+    d_out, indptr, indices, weight, mask_weight, d_own, H, sent, Z, bias, gain, shift, kind, key, threshold, scale,
+    mean, inverse, dZ, sums, first, last,
 ):  # fmt: skip
     """`dZ` for rows `first..last-1`, and the sums over each part of them that make the parameters' gradients.
 
     Args:
         d_out: `[m, d]`, the gradient of the aggregate.
         indptr, indices, weight: `P^` transposed, `[n, m]`: `d_sent = P^T d_out + d_own`, formed row by row.
+        mask_weight: entries of `S` transposed where `aggregate_separated` was called, else empty. Then
+            `d_H = (P^ - S)^T d_out + mask (S^T d_out + d_own)`.
         d_own: `[m', d]`, the gradient of the first `m'` rows of `sent`; no rows for none.
-        sent: `[n, d]`, what was propagated: with ReLU positive exactly where the gradient passes.
+        H, sent: `[n, d]`, before and after dropout. With ReLU the gradient of `sent` passes exactly where `sent` is
+            positive, that of `H` where `H` is.
         Z, bias, gain, shift, kind, key, threshold, scale, mean, inverse: as in `forward`.
         dZ: `[n, d]`.
         sums: `[parts, 3, d]`, zero: the gradients of bias, gain and shift, part by part.
@@ -200,10 +224,12 @@ def backward(  # type: ignore[no-untyped-def]
     zero = dZ.dtype.type(0)
     s = dZ.dtype.type(scale)
     y = np.empty(d, dZ.dtype)  # the gradient of `o`, then of `v`
+    separated = mask_weight.size > 0
+    unmasked = np.empty(d if separated else 0, dZ.dtype)
     passes = np.ones(d, dZ.dtype)  # instead of `o` where the activation is not ReLU
-    part = rows_in_part(Z.shape[0])
+    part = _rows_in_part(Z.shape[0])
     for i in range(first, last):
-        o, z, dz = sent[i] if kind == RELU else passes, Z[i], dZ[i]
+        o, z, dz = (H[i] if separated else sent[i]) if kind == RELU else passes, Z[i], dZ[i]
         d_bias, d_gain, d_shift = sums[i // part, 0], sums[i // part, 1], sums[i // part, 2]
         if i < d_own.shape[0]:
             g = d_own[i]
@@ -211,14 +237,24 @@ def backward(  # type: ignore[no-untyped-def]
                 y[c] = s * g[c]
         else:
             y[:] = zero
+        unmasked[:] = zero
         for e in range(indptr[i], indptr[i + 1]):
-            w, g = s * weight[e], d_out[indices[e]]
+            w, g = s * (mask_weight[e] if separated else weight[e]), d_out[indices[e]]
             for c in range(d):
                 y[c] += w * g[c]
-        if kind != RELU:
+            w = weight[e] - mask_weight[e] if separated else zero
+            if w != zero:
+                for c in range(d):
+                    unmasked[c] += w * g[c]
+        if threshold > 0 and kind != RELU:
             # An entry of `sent` may be 0 without being dropped: the mask is drawn again.
-            if threshold > 0:
-                _drop(y, y, mix(key + np.uint64(i + 1) * _GOLDEN), np.uint32(threshold), dZ.dtype.type(1))
+            _drop(y, y, word(key, i), np.uint32(threshold), dZ.dtype.type(1))
+        if separated:
+            # With ReLU `sent` shows the mask wherever it counts: where `H` is 0, no gradient passes at all.
+            kept = sent[i] if kind == RELU else passes
+            for c in range(d):
+                y[c] = (y[c] if kept[c] > zero else zero) + unmasked[c]
+        if kind != RELU:
             _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i)
         if gain.size > 0:
             m, r = mean[i], inverse[i]

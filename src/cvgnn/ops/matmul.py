@@ -33,10 +33,8 @@ def product_into(Z: Tensor, A: Tensor, W: Tensor, *, add: bool) -> None:
             # A bfloat16 product is widened while it is copied: converting it first would be a pass more.
             Y = bf16_product(A, W) if A.dtype == torch.bfloat16 else product(A, W)
             Z.add_(Y) if add else Z.copy_(Y)
-        elif add:
-            torch.addmm(Z, A, W, out=Z)
         else:
-            torch.mm(A, W, out=Z)
+            torch.addmm(Z, A, W, beta=int(add), out=Z)  # beta = 0 ignores what Z holds, NaN included
 
 
 def weight_gradient(A: Tensor, dZ: Tensor) -> Tensor:

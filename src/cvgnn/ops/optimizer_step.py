@@ -1,6 +1,6 @@
 """One step of an Adam-type optimizer: weight decay, both moments and the weights in one pass over each parameter.
 
-Legend, the paper's letters, as in `cvgnn.optim`; each stands for a list, one tensor a parameter:
+Legend, the paper's letters, as in `cvgnn.optim`; each is a list with one tensor per parameter:
 
     W, G     parameters and their gradients
     M        the first moments; without them the step goes along G
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import carray, njit, types  # type: ignore[attr-defined]
+from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 from torch import Tensor
@@ -30,6 +30,7 @@ from torch.autograd.graph import increment_version
 
 from cvgnn.errors import require
 from cvgnn.ops.backend import use_compiled
+from cvgnn.ops.compilation import njit
 
 Tensors = list[Tensor]
 
@@ -38,14 +39,14 @@ class StepCoefficients(NamedTuple):
     """The numbers in the formula above."""
 
     lr: float
-    weight_decay: float
-    m_gain: float
-    v_keep: float
-    v_gain: float
-    floor: float
-    added: float
-    scale: float
-    eps: float
+    weight_decay: float = 0.0
+    m_gain: float = 1.0
+    v_keep: float = 0.0
+    v_gain: float = 0.0
+    floor: float = 0.0
+    added: float = 0.0
+    scale: float = 1.0
+    eps: float = 0.0
 
 
 class Placement(NamedTuple):
@@ -53,13 +54,15 @@ class Placement(NamedTuple):
 
     Args:
         addresses: of W, M, V and V_hat, in this order.
-        table: a row a parameter: how many numbers it has, and the addresses of W, G, M, V and V_hat; 0 for none.
+        moments: for each of M, V and V_hat True if it exists, else None: numba compiles a kernel for each combination.
+        table: one row per parameter: its size, and the addresses of W, G, M, V and V_hat; 0 for none.
         zero: a number of the type of all of them.
-        aliases: tensors of the same memory. They hold it, so that no other tensor can get one of the addresses, and
-            equal addresses are proof that the rest still holds.
+        aliases: tensors of the same memory. They keep it allocated, so that no other tensor can get one of the
+            addresses; equal addresses therefore prove that the placement is still valid.
     """
 
     addresses: list[int]
+    moments: list[bool | None]
     table: NDArray[np.int64]
     zero: np.floating[Any]
     aliases: Tensors
@@ -83,13 +86,13 @@ def optimizer_step(
         G: their gradients, of the same shapes; only read.
         M, V, V_hat: the moments, of the same shapes; empty lists for those that the method does not have.
         coefficients: of this step; see the head of this file.
-        placement: what the last call returned; spares this one most of its checks if the tensors are the same.
+        placement: the result of the last call; it saves most checks if the tensors are the same.
 
     Returns:
-        For the next call; None where the compiled kernel cannot work.
+        The placement for the next call; None where the compiled kernel cannot be used.
 
     >>> W = torch.tensor([1.0, 1.0])
-    >>> half = StepCoefficients(0.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+    >>> half = StepCoefficients(lr=0.5)
     >>> _ = optimizer_step([W], [torch.tensor([1.0, -1.0])], [], [], [], half)
     >>> W
     tensor([0.5000, 1.5000])
@@ -100,9 +103,8 @@ def optimizer_step(
             placement = _place(W, M, V, V_hat, addresses)
         if placement is not None and all(map(_is_array, G, W)):
             placement.table[:, 2] = [g.data_ptr() for g in G]
-            has_M, has_V, has_V_hat = (True if moment else None for moment in (M, V, V_hat))
-            _compiled_step(placement.zero, placement.table, has_M, has_V, has_V_hat, *coefficients)
-            # torch does not see the kernel write. Autograd must know, to refuse a backward pass through the old W.
+            _compiled_step(placement.zero, placement.table, *placement.moments, *coefficients)
+            # torch does not see the kernel's writes; autograd must, to reject a backward pass with the old W.
             increment_version(W)
             return placement
     plain_optimizer_step(W, G, M, V, V_hat, coefficients)
@@ -116,10 +118,10 @@ def sum_of_squares(tensors: Tensors) -> float:
     25.0
     """
     zero = _ZEROS.get(tensors[0].dtype) if tensors else None
-    if zero is not None and use_compiled(tensors[0]) and all(
-        t.dtype is tensors[0].dtype and _is_array(t, t) for t in tensors
-    ):  # fmt: skip
-        return _compiled_squares(zero, np.array([(t.numel(), t.data_ptr()) for t in tensors]))  # type: ignore[no-any-return]
+    same_type = len({t.dtype for t in tensors}) == 1
+    if zero is not None and same_type and use_compiled(tensors[0]) and all(map(_is_array, tensors, tensors)):
+        table = np.array(([t.numel() for t in tensors], [t.data_ptr() for t in tensors]))
+        return _compiled_squares(zero, table)  # type: ignore[no-any-return]
     norms = [float(torch.linalg.vector_norm(t)) for t in tensors]
     return sum(norm * norm for norm in norms)  # not norm**2, which raises where this overflows to infinity
 
@@ -171,18 +173,19 @@ def _place(W: Tensors, M: Tensors, V: Tensors, V_hat: Tensors, addresses: list[i
     for column, group in ((1, W), (3, M), (4, V), (5, V_hat)):
         if group:
             table[:, column] = [t.data_ptr() for t in group]
-    return Placement(addresses, table, zero, [t.detach() for t in tensors])
+    moments = [True if moment else None for moment in (M, V, V_hat)]
+    return Placement(addresses, moments, table, zero, [t.detach() for t in tensors])
 
 
 def _is_array(tensor: Tensor, W: Tensor) -> bool:
-    """Whether at the tensor's address lie as many numbers of the same type as W has, one behind the other."""
+    """Whether the tensor is contiguous in memory, with the size and dtype of W."""
     return (
         tensor.is_cpu
         and tensor.dtype is W.dtype
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
         and tensor.numel() == W.numel()
-        and not tensor.is_neg()  # a view of torch's whose signs are yet to be turned
+        and not tensor.is_neg()  # a view whose signs torch flips lazily
     )
 
 
@@ -204,10 +207,10 @@ _pointer: Any = intrinsic(_pointer_of)
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
 def _compiled_squares(zero, table):  # type: ignore[no-untyped-def]
-    """The sum of squares of arrays, a row of `table` each: length and address; in float64 after every 1024 of them."""
+    """The sum of squares of arrays, a column of `table` each: length, address; in float64 after every 1024 of them."""
     total = 0.0
-    for row in table:
-        values = carray(_pointer(row[1], zero), row[0])
+    for i in range(table.shape[1]):
+        values = carray(_pointer(table[1, i], zero), table[0, i])
         for first in range(0, values.size, 1024):
             part = zero
             for value in values[first : first + 1024]:
@@ -216,48 +219,43 @@ def _compiled_squares(zero, table):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _compiled_step(zero, table, M, V, V_hat, lr, weight_decay, m_gain, v_keep, v_gain, floor, added, scale, eps):  # type: ignore[no-untyped-def]
-    """`_update` for the parameters of a `Placement`'s table; `M`, `V` and `V_hat` are None where they do not exist."""
-    for row in table:
-        n = row[0]
-        _update(
-            carray(_pointer(row[1], zero), n),
-            carray(_pointer(row[2], zero), n),
-            None if M is None else carray(_pointer(row[3], zero), n),
-            None if V is None else carray(_pointer(row[4], zero), n),
-            None if V_hat is None else carray(_pointer(row[5], zero), n),
-            lr, weight_decay, m_gain, v_keep, v_gain, floor, added, scale, eps,
-        )  # fmt: skip
-
-
+# The loop over the entries is not a function of its own. If a kernel that another one calls had fast math, a process
+# that compiles the kernels would get other bits than one that loads them (CONTRIBUTING.md).
 @njit(cache=True, nogil=True, fastmath={"contract", "nsz"}, error_model="numpy")  # not "nnan": a diverged run must show
-def _update(W, G, M, V, V_hat, lr, weight_decay, m_gain, v_keep, v_gain, floor, added, scale, eps):  # type: ignore[no-untyped-def]
-    """The formula at the head of this file for one parameter.
+def _compiled_step(  # type: ignore[no-untyped-def]
+    zero, table, has_M, has_V, has_V_hat, lr, weight_decay, m_gain, v_keep, v_gain, floor, added, scale, eps
+):
+    """The formula at the head of this file for the parameters of a `Placement`'s table.
 
-    numba compiles it once for every set of moments that exist and drops the branches of the others, so that what is
-    left of the loop is vectorised.
+    numba compiles it once for every set of moments that exist (`has_...` is not None) and drops the branches of the
+    others, so that what is left of the loop is vectorised.
     """
-    T = W.dtype.type
+    T = type(zero)
     lr, weight_decay, m_gain, v_keep, v_gain = T(lr), T(weight_decay), T(m_gain), T(v_keep), T(v_gain)
     floor, added, scale, eps = T(floor), T(added), T(scale), T(eps)
-    for i in range(W.size):
-        g = G[i] + weight_decay * W[i] if weight_decay else G[i]  # no 0 times infinity
-        m = g
-        if M is not None:
-            m = M[i] + m_gain * (g - M[i])
-            M[i] = m
-        if V is None:
-            W[i] -= lr * m
-        else:
-            if V_hat is None:
-                v = v_keep * V[i] + v_gain * g * g
+    for row in table:
+        n = row[0]
+        W, G = carray(_pointer(row[1], zero), n), carray(_pointer(row[2], zero), n)
+        # Never read where there is no such moment.
+        M, V = carray(_pointer(row[3], zero), n), carray(_pointer(row[4], zero), n)
+        V_hat = carray(_pointer(row[5], zero), n)
+        for i in range(n):
+            g = G[i] + weight_decay * W[i] if weight_decay else G[i]  # no 0 times infinity
+            m = g
+            if has_M is not None:
+                m = M[i] + m_gain * (g - M[i])
+                M[i] = m
+            if has_V is None:
+                W[i] -= lr * m
             else:
-                v_hat = v_keep * V_hat[i] + v_gain * g * g
-                V_hat[i] = v_hat
-                v = V[i]
-                if v_hat > v or np.isnan(v_hat):  # as torch.maximum: NaN wins
-                    v = v_hat
-            V[i] = v
-            bounded = floor if v < floor else v  # NaN stays NaN
-            W[i] -= lr * m / (np.sqrt(bounded + added) * scale + eps)
+                if has_V_hat is None:
+                    v = v_keep * V[i] + v_gain * g * g
+                else:
+                    v_hat = v_keep * V_hat[i] + v_gain * g * g
+                    V_hat[i] = v_hat
+                    v = V[i]
+                    if v_hat > v or np.isnan(v_hat):  # as torch.maximum: NaN wins
+                        v = v_hat
+                V[i] = v
+                bounded = floor if v < floor else v  # NaN stays NaN
+                W[i] -= lr * m / (np.sqrt(bounded + added) * scale + eps)

@@ -1,14 +1,14 @@
 """Constant rows that a layer multiplies by its weights: rows of `P X` or of `X`, dense or sparse.
 
-They are not read before they are needed: a thread reads the rows of its own share, and multiplies them while they are
-in its cache. `rows @ W` gives a tensor, differentiable in `W` any number of times.
+They are read lazily: a thread reads the rows of its own range and multiplies them while they are in its cache.
+`rows @ W` gives a tensor, differentiable in `W` any number of times.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 import torch
@@ -20,21 +20,30 @@ from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.history_write import first_outside
 from cvgnn.ops.matmul import product_into, weight_gradient
-from cvgnn.ops.row_sum import Array, Rows, weighted_sum
+from cvgnn.ops.row_sum import Array, Rows, linear_map, weighted_sum
 from cvgnn.ops.threads import MEMORY_COST, run_rows
 
 ELEMENTS_PER_CHUNK = 1 << 23
-"""Of the rows that are read at a time where all nodes are: a chunk that is converted takes as much memory."""
+"""The size of a chunk of rows when all nodes are read; it bounds the memory of a converted copy."""
 
 _ROWS_PER_CHUNK = 1 << 14
-_COLUMNS = 16  # a cache line of float32: threads that share a gradient's rows take whole ones
+_COLUMNS = 16  # a cache line of float32: two threads never write to the same line
 
 
 class RowInput(ABC):
-    """`[num_rows, num_columns]`, a constant."""
+    """A constant matrix of `shape`, `(num_rows, num_columns)`."""
 
-    num_rows: int
-    num_columns: int
+    shape: tuple[int, int]
+
+    @property
+    def num_rows(self) -> int:
+        """`n`."""
+        return self.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        """The number of features."""
+        return self.shape[1]
 
     @abstractmethod
     def dropped(self, drop: Dropout | None) -> RowInput:
@@ -42,7 +51,7 @@ class RowInput(ABC):
 
     @abstractmethod
     def read(self, first: int, last: int) -> Tensor | SparseInput:
-        """Rows `first..last-1`; several threads may ask at the same time."""
+        """Rows `first..last-1`; safe to call from several threads."""
 
     @abstractmethod
     def weight_gradient(self, dZ: Tensor) -> Tensor:
@@ -50,8 +59,8 @@ class RowInput(ABC):
 
     @property
     def work(self) -> int:
-        """Multiply-adds, or what takes as long, of a row for each column of the weights."""
-        return self.num_columns
+        """The cost of a row per column of the weights, in multiply-adds."""
+        return self.shape[1]
 
     def product(self, W: Tensor) -> Tensor:
         """`A W` without gradient, `[num_rows, d]`, read in chunks of bounded size."""
@@ -70,7 +79,7 @@ class RowInput(ABC):
         """`A W`, differentiable in `W`, as a tensor's."""
         if not (torch.is_grad_enabled() and other.requires_grad):
             return self.product(other)
-        return _Matmul.apply(other, self)  # type: ignore[no-untyped-call, no-any-return]
+        return linear_map(other, self.product, self.weight_gradient)
 
     __matmul__ = matmul
 
@@ -92,13 +101,13 @@ class DenseRows(RowInput):
     def __init__(
         self, gather: Callable[[int, int], Tensor], shape: tuple[int, int], drop: Dropout | None = None
     ) -> None:
-        self.num_rows, self.num_columns = shape
+        self.shape = shape
         self._gather = gather
         self._drop = drop
 
     def dropped(self, drop: Dropout | None) -> DenseRows:
         """See `RowInput.dropped`."""
-        return self if drop is None else DenseRows(self._gather, (self.num_rows, self.num_columns), drop)
+        return self if drop is None else DenseRows(self._gather, self.shape, drop)
 
     def read(self, first: int, last: int) -> Tensor:
         """See `RowInput.read`."""
@@ -107,7 +116,7 @@ class DenseRows(RowInput):
             shape = list(A.shape) if isinstance(A, Tensor) else type(A).__name__
             raise CvgnnError(
                 f"rows {first} to {last - 1} of the features must be a tensor of shape "
-                f"{[last - first, self.num_columns]}, not {shape} (a source of sparse rows says so by sparse = True)"
+                f"{[last - first, self.num_columns]}, not {shape} (a source of sparse rows sets sparse = True)"
             )
         return A if self._drop is None else drop_dense(A, self._drop, first)
 
@@ -117,7 +126,7 @@ class DenseRows(RowInput):
 
 
 def drop_dense(A: Tensor, drop: Dropout, start: int) -> Tensor:
-    """`A` after dropout, possibly in place; it holds the rows from `start` on of what is dropped out."""
+    """`A` after dropout, possibly in place; its first row is row `start` of the mask."""
     if A.dtype == torch.bfloat16:
         return drop_dense(A.float(), drop, start).bfloat16()
     if not use_compiled(A):
@@ -141,13 +150,10 @@ class SparseInput(RowInput):
         num_columns: `F`.
     """
 
-    __slots__ = ("_ids", "ids", "matrix", "num_columns", "num_rows")
-
     def __init__(self, matrix: Rows, ids: Tensor | range, *, num_columns: int) -> None:
         self.matrix = matrix
         self.ids = ids
-        self.num_rows = len(ids)
-        self.num_columns = num_columns
+        self.shape = len(ids), num_columns
         self._ids: Array | None = None
 
     @property
@@ -201,7 +207,7 @@ class SparseInput(RowInput):
     def product_into(self, Z: Tensor, W: Tensor, *, add: bool) -> None:
         """`Z = A W`, or `Z += A W`."""
         indptr, indices, values = self._tensors
-        if W.dim() != 2 or W.shape[0] != self.num_columns or W.dtype != values.dtype:
+        if W.dim() != 2 or W.shape[0] != self.shape[1] or W.dtype != values.dtype:
             raise CvgnnError(
                 f"a weight matrix for {self.num_columns} features must be {values.dtype} of {self.num_columns} rows, "
                 f"not {W.dtype} of shape {list(W.shape)}"
@@ -210,7 +216,7 @@ class SparseInput(RowInput):
             w, z, arrays = W.detach().numpy(), Z.numpy(), self.arrays
             run_rows(
                 lambda a, b: sparse_matmul.multiply(*arrays, w, z, add, a, b),
-                self.num_rows,
+                self.shape[0],
                 width=self.work // MEMORY_COST * W.shape[1],
             )
             return
@@ -248,7 +254,7 @@ class SparseInput(RowInput):
         return indptr, indices, values
 
     def _entries(self) -> tuple[Tensor, Tensor, Tensor]:
-        """In plain torch: for each entry its row here and its place in the matrix; and where each row begins."""
+        """In plain torch: the row of each entry, its position in the matrix, and the offset of each row."""
         indptr, ids = self.matrix.indptr, self.ids
         if isinstance(ids, range):
             ids = torch.arange(ids.start, ids.stop, device=indptr.device)
@@ -263,29 +269,3 @@ class SparseInput(RowInput):
 def multiply_into(Z: Tensor, A: Tensor | SparseInput, W: Tensor, *, add: bool) -> None:
     """`Z = A W`, or `Z += A W`, for rows that `RowInput.read` gave."""
     A.product_into(Z, W, add=add) if isinstance(A, SparseInput) else product_into(Z, A, W, add=add)
-
-
-class _Matmul(torch.autograd.Function):
-    """`A W` for constant rows `A`; with `_TransposedMatmul` differentiable any number of times."""
-
-    @staticmethod
-    def forward(ctx: Any, W: Tensor, rows: RowInput) -> Tensor:
-        ctx.rows = rows
-        return rows.product(W.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _TransposedMatmul.apply(grads[0], ctx.rows), None  # type: ignore[no-untyped-call]
-
-
-class _TransposedMatmul(torch.autograd.Function):
-    """`A^T dZ` for constant rows `A`."""
-
-    @staticmethod
-    def forward(ctx: Any, dZ: Tensor, rows: RowInput) -> Tensor:
-        ctx.rows = rows
-        return rows.weight_gradient(dZ)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _Matmul.apply(grads[0], ctx.rows), None  # type: ignore[no-untyped-call]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, final
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import torch
@@ -20,14 +21,14 @@ from cvgnn.ops.threads import MEMORY_COST, run_rows, torch_threads
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _FEW = 1 << 14
-"""Elements up to which `embedding_bag` takes longer to be called than to sum them."""
+"""The number of elements up to which calling `embedding_bag` takes longer than the sum itself."""
 
 
 @final
 class Rows:
     """A sparse matrix `S` by rows: row `i` holds `weight[j]` at column `indices[j]`, `indptr[i] <= j < indptr[i+1]`.
 
-    For torch it is three tensors, for compiled code three arrays of the same memory; each is made when it is asked for.
+    torch reads it as three tensors, compiled code as three arrays of the same memory; each form is made on first use.
 
     Args:
         indptr: int32 or int64 `[num_rows + 1]`, of the same dtype as `indices`.
@@ -35,17 +36,19 @@ class Rows:
         weight: float `[nnz]`, or None where every entry is 1.
     """
 
-    __slots__ = ("_arrays", "_tensors")
+    __slots__ = ("_arrays", "_tensors", "num_entries", "num_rows")
 
     def __init__(self, indptr: Tensor, indices: Tensor, weight: Tensor | None) -> None:
         self._tensors: tuple[Tensor, Tensor, Tensor | None] | None = (indptr, indices, weight)
         self._arrays: tuple[Array, Array, Array] | None = None
+        self.num_rows, self.num_entries = indptr.numel() - 1, indices.numel()
 
     @staticmethod
     def of(indptr: Array, indices: Array, weight: Array) -> Rows:
         """The matrix that compiled code made."""
         new = Rows.__new__(Rows)
         new._tensors, new._arrays = None, (indptr, indices, weight)
+        new.num_rows, new.num_entries = indptr.size - 1, indices.size
         return new
 
     @property
@@ -67,11 +70,6 @@ class Rows:
         return self._arrays
 
     @property
-    def has_arrays(self) -> bool:
-        """Whether `arrays` costs nothing."""
-        return self._arrays is not None
-
-    @property
     def indptr(self) -> Tensor:
         """See `Rows`."""
         return self.tensors[0]
@@ -86,19 +84,9 @@ class Rows:
         """See `Rows`."""
         return self.tensors[2]
 
-    @property
-    def num_rows(self) -> int:
-        """How many rows there are."""
-        return (self.tensors[0].numel() if self._arrays is None else self._arrays[0].size) - 1
-
-    @property
-    def num_entries(self) -> int:
-        """How many entries there are."""
-        return self.tensors[1].numel() if self._arrays is None else self._arrays[1].size
-
     def between(self, first: int, last: int) -> Rows:
         """Rows `first..last-1`."""
-        if (first, last) == (0, self.num_rows):
+        if last - first == self.num_rows:
             return self
         indptr, indices, weight = self.tensors
         a, b = int(indptr[first]), int(indptr[last])
@@ -134,7 +122,8 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     [[3.0, 6.0], [0.0, 0.0]]
     """
     table = table.detach()
-    few = rows.num_entries * table.shape[1] <= _FEW and rows.has_arrays and rows.arrays[2].itemsize == table.itemsize
+    arrays = rows._arrays
+    few = rows.num_entries * table.shape[1] <= _FEW and arrays is not None and arrays[2].itemsize == table.itemsize
     if few and use_compiled(table):
         return _compiled_sum(rows, table)
     indptr, indices, weight = rows.tensors
@@ -169,20 +158,25 @@ def _compiled_sum(rows: Rows, table: Tensor) -> Tensor:
     return torch.from_numpy(out)
 
 
-class _WeightedSum(torch.autograd.Function):
-    """`S T` with the gradient `S^T dOut` for `T`, differentiable any number of times; `S` is constant.
+Map: TypeAlias = Callable[[Tensor], Tensor]
 
-    A sum over the transposed rows beats the scatter that autograd would do.
-    """
+
+class _LinearMap(torch.autograd.Function):
+    """A linear map and its transpose, each of which is the other's gradient: differentiable any number of times."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, rows: Rows, transposed: Rows) -> Tensor:
-        ctx.pair = (transposed, rows)
-        return weighted_sum(rows, table.contiguous())
+    def forward(ctx: Any, x: Tensor, apply: Map, transposed: Map) -> Tensor:
+        ctx.maps = transposed, apply
+        return apply(x.contiguous())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _WeightedSum.apply(grads[0], *ctx.pair), None, None  # type: ignore[no-untyped-call]
+        return linear_map(grads[0], *ctx.maps), None, None
+
+
+def linear_map(x: Tensor, apply: Map, transposed: Map) -> Tensor:
+    """`apply(x)`, differentiable any number of times; `apply` and its transpose get contiguous tensors."""
+    return _LinearMap.apply(x, apply, transposed)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def differentiable_sum(rows: Rows, transposed: Rows, table: Tensor) -> Tensor:
@@ -196,7 +190,8 @@ def differentiable_sum(rows: Rows, transposed: Rows, table: Tensor) -> Tensor:
     Returns:
         `[m, d]`.
     """
-    return _WeightedSum.apply(table, rows, transposed)  # type: ignore[no-untyped-call, no-any-return]
+    # A sum over the transposed rows beats the scatter that autograd would do.
+    return linear_map(table, functools.partial(weighted_sum, rows), functools.partial(weighted_sum, transposed))
 
 
 def row_blocks(cumulative: Array, budget: int) -> Iterator[tuple[int, int]]:

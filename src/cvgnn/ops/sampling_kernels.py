@@ -7,8 +7,8 @@ Legend: `v` a target node, `deg` its number of neighbors, `D` the fan-out (-1 = 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from cvgnn.ops.compilation import njit
 from cvgnn.rng import FACTORS, GOLDEN
 
 WITHOUT_REPLACEMENT, WITH_REPLACEMENT, PAPER, RELEASED = range(4)  # the order of cvgnn.sampling.schemes.SCHEMES
@@ -19,12 +19,18 @@ _S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath=False)
 def mix(z):  # type: ignore[no-untyped-def]
     """`cvgnn.rng.mix` on uint64."""
     z = (z ^ (z >> _S30)) * _M1
     z = (z ^ (z >> _S27)) * _M2
     return z ^ (z >> _S31)
+
+
+@njit(cache=True, nogil=True, fastmath=False)
+def word(key, place):  # type: ignore[no-untyped-def]
+    """64 random bits at one place of a key's stream: `cvgnn.rng.mix(key + (place + 1) GOLDEN)`."""
+    return mix(key + (np.uint64(place) + np.uint64(1)) * _GOLDEN)
 
 
 @njit(cache=True, nogil=True)
@@ -86,12 +92,17 @@ def self_factor(scheme, deg, D):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def transpose(indptr, indices, weight, num_columns):  # type: ignore[no-untyped-def]
-    """The transpose of weighted rows: indptr int32 `[num_columns + 1]`, indices int32 `[nnz]`, weight `[nnz]`."""
+def transpose(indptr, indices, weight, mask_weight, num_columns):  # type: ignore[no-untyped-def]
+    """The transpose of rows with two weights an entry, the second of which may be empty.
+
+    Returns:
+        indptr int32 `[num_columns + 1]`, indices int32 `[nnz]`, both weights `[nnz]`.
+    """
     nnz = indptr[-1]
     t_indptr = np.zeros(num_columns + 1, np.int32)
     t_indices = np.empty(nnz, np.int32)
     t_weight = np.empty(nnz, weight.dtype)
+    t_mask = np.empty(mask_weight.size, weight.dtype)
     for e in range(nnz):
         t_indptr[indices[e] + 1] += 1
     for c in range(num_columns):
@@ -103,7 +114,9 @@ def transpose(indptr, indices, weight, num_columns):  # type: ignore[no-untyped-
             cursor[indices[e]] = place + 1
             t_indices[place] = i
             t_weight[place] = weight[e]
-    return t_indptr, t_indices, t_weight
+            if mask_weight.size > 0:
+                t_mask[place] = mask_weight[e]
+    return t_indptr, t_indices, t_weight, t_mask
 
 
 @njit(cache=True, nogil=True)
@@ -120,12 +133,13 @@ def sample_block(  # type: ignore[no-untyped-def]
         D, scheme: fan-out (-1 = all) and scheme number.
         key: uint64, from the seed.
         step, layer: with the key, what the draws of `v` are a pure function of.
-        control: whether to form the rows of `P - P^` (over all node ids).
+        control: whether to form the rows of `P - P^` (over all node ids) and the weights of the dropout mask.
         local: int32 `[N]` scratch, all -1 before and after.
 
     Returns:
         sources int64 (`r^(k)`: targets first, then new nodes in the order drawn); the rows of `P^` over positions in
-        sources; its transpose; the rows of `P - P^` over node ids (each as indptr, indices, weight).
+        sources; its transpose; the rows of `P - P^` over node ids (each as indptr, indices, weight); `sqrt(f) P` for
+        the entries `f P` of `P^` and of its transpose, which estimator `cvd` gives to the dropout mask.
     """
     n = targets.size
     key = chain(chain(key, step), layer)
@@ -145,6 +159,7 @@ def sample_block(  # type: ignore[no-untyped-def]
     s_indptr = np.zeros(n + 1, np.int32)
     s_indices = np.empty(bound, np.int32)
     s_weight = np.empty(bound, left.dtype)
+    s_mask = np.empty(bound if control else 0, left.dtype)
     c_indptr = np.zeros(n + 1, np.int32)
     c_indices = np.empty(control_bound, np.int32)
     c_weight = np.empty(control_bound, left.dtype)
@@ -164,6 +179,8 @@ def sample_block(  # type: ignore[no-untyped-def]
         if self_loop:
             s_indices[e] = i
             s_weight[e] = loop * left[v] * right[v]
+            if control:
+                s_mask[e] = np.sqrt(loop) * left[v] * right[v]
             e += 1
         everything = takes_all(scheme, deg, D)
         c_base = c
@@ -174,8 +191,7 @@ def sample_block(  # type: ignore[no-untyped-def]
             if deg > 0:
                 state = mix(key ^ mix(np.uint64(v) + _GOLDEN))
                 for r in range(D):
-                    bits = mix(state + np.uint64(r + 1) * _GOLDEN)
-                    draws[r] = uniform_below(bits, draw_bound(scheme, deg, D, r))
+                    draws[r] = uniform_below(word(state, r), draw_bound(scheme, deg, D, r))
                 m = choose(scheme, deg, D, draws, position, factor)
             if control:
                 row_left = left[v]
@@ -196,8 +212,8 @@ def sample_block(  # type: ignore[no-untyped-def]
             p = j if everything else position[j]
             f = 1.0 if everything else factor[j]
             u = indices[start + p]
-            w = edge_weight[start + p] if weighted else 1.0
-            w = f * left[v] * w * right[u]
+            a = edge_weight[start + p] if weighted else 1.0
+            w = f * left[v] * a * right[u]
             if control and not everything:
                 c_weight[c_base + p] -= w
             if local[u] == -1:
@@ -206,12 +222,15 @@ def sample_block(  # type: ignore[no-untyped-def]
                 num_sources += 1
             s_indices[e] = local[u]
             s_weight[e] = w
+            if control:
+                s_mask[e] = np.sqrt(f) * left[v] * a * right[u]
             e += 1
         s_indptr[i + 1] = e
         c_indptr[i + 1] = c
     for i in range(num_sources):
         local[sources[i]] = -1
-    t_indptr, t_indices, t_weight = transpose(s_indptr, s_indices, s_weight, num_sources)
+    s_mask = s_mask[:e] if control else s_mask
+    t_indptr, t_indices, t_weight, t_mask = transpose(s_indptr, s_indices, s_weight, s_mask, num_sources)
     return (
         sources[:num_sources],
         s_indptr,
@@ -223,4 +242,6 @@ def sample_block(  # type: ignore[no-untyped-def]
         c_indptr,
         c_indices[:c],
         c_weight[:c],
+        s_mask,
+        t_mask,
     )

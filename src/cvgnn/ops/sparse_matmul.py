@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from cvgnn.ops.compilation import njit
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")

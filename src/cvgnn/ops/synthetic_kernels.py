@@ -1,4 +1,4 @@
-"""The compiled part of `cvgnn.datasets.synthetic`: draw distinct edges, lay them out as CSR rows, draw features.
+"""The compiled part of `cvgnn.data.named.synthetic`: draw distinct edges, lay them out as CSR rows, draw features.
 
 Every draw is a pure function of a 64-bit key and its own coordinates (SplitMix64 read at any place of its stream), so
 nothing depends on how the work is cut into pieces. The kernels hold no state and release the GIL.
@@ -10,18 +10,15 @@ from collections.abc import Callable
 from typing import final
 
 import numpy as np
-from numba import njit
 
 from cvgnn.errors import require
+from cvgnn.ops.compilation import njit
 from cvgnn.ops.row_sum import row_blocks
-from cvgnn.ops.sampling_kernels import mix
-from cvgnn.rng import GOLDEN
-
-Tell = Callable[[str, float], None]
+from cvgnn.ops.sampling_kernels import word
+from cvgnn.utils.progress import ProgressCallback
 
 WORDS_PER_DRAW = 4  # 64-bit words of the stream that one draw of an edge may use
 
-_GOLDEN = np.uint64(GOLDEN)
 _S32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _NONE = np.uint64(0)  # no edge: an edge has low < high
@@ -31,12 +28,6 @@ _ENTRIES_PER_PIECE = 1 << 26
 _MOST_DRAWS = 100  # for each edge that is wanted
 _TO_UNIT = np.float32(2.0**-32)
 _TWO_PI = np.float32(2.0 * np.pi)
-
-
-@njit(cache=True, nogil=True)
-def word(key, place):  # type: ignore[no-untyped-def]
-    """64 random bits at one place of a key's stream: `cvgnn.rng.mix(key + (place + 1) GOLDEN)`."""
-    return mix(key + (np.uint64(place) + np.uint64(1)) * _GOLDEN)
 
 
 @njit(cache=True, nogil=True)
@@ -62,7 +53,7 @@ def alias_tables(weight, start):  # type: ignore[no-untyped-def]
             total += weight[i]
         num_small, num_large = 0, 0
         for i in range(first, last):
-            keep[i] = _LOW  # a position that is never left; whoever does not stay here goes here
+            keep[i] = _LOW  # by default a draw stays at its position
             other[i] = i
             scaled[i] = weight[i] * (last - first) / total
             if scaled[i] < 1.0:
@@ -221,7 +212,9 @@ class EdgeSet:
         self._node, self._start, self._per_class = node, start, per_class
         self._table = np.zeros(1 << (3 * num_edges // 2).bit_length(), dtype=np.uint64)  # at most two thirds full
 
-    def draw(self, key: np.uint64, wanted: int, weight: np.ndarray, *, inside: bool, tell: Tell) -> None:
+    def draw(
+        self, key: np.uint64, wanted: int, weight: np.ndarray, *, inside: bool, progress: ProgressCallback
+    ) -> None:
         """Add the first `wanted` distinct edges of an endless stream of draws.
 
         Args:
@@ -229,7 +222,7 @@ class EdgeSet:
             wanted: how many.
             weight: float64 `[N]`, propensity of each of `node`.
             inside: whether the two ends are of one block, or of two classes.
-            tell: progress.
+            progress: progress.
         """
         if wanted == 0:  # all weights may be zero
             return
@@ -245,10 +238,10 @@ class EdgeSet:
             last = first + _DRAWS_PER_PIECE
             found = draw_edges(self._table, found, wanted, key, first, last, inside, blocks, members, self._per_class)
             first = last
-            tell("edges", (self._found + found) / self._num_edges)
+            progress("edges", (self._found + found) / self._num_edges)
         self._found += found
 
-    def write_rows(self, new_array: Callable[..., np.ndarray], *, tell: Tell) -> None:
+    def write_rows(self, new_array: Callable[..., np.ndarray], *, progress: ProgressCallback) -> None:
         """Make the arrays `indptr` and `indices`, a range of rows at a time; the set is used up."""
         n = self._node.size
         edges = self._table[self._table != _NONE]
@@ -262,4 +255,4 @@ class EdgeSet:
             piece = np.empty(indptr[last] - indptr[first], dtype=np.int32)
             fill_rows(edges, indptr, first, last, piece)
             indices[indptr[first] : indptr[last]] = piece
-            tell("rows", last / n)
+            progress("rows", last / n)

@@ -1,12 +1,12 @@
-"""Threads: a training step's rows are shared between Python threads, each of which runs torch on one thread.
+"""Threads: Python threads share the rows of a training step, and each runs torch on one thread.
 
 Waking a sleeping thread takes tens of microseconds, as long as a small operation runs (docs/benchmarks/threads.md). So
 a thread is woken for a chain of operations on its rows, not for each of them: `run_ranges`. `one_torch_thread` keeps
-torch's own threads asleep meanwhile, and `torch_threads` wakes them for single operations that are worth it. (Threads
-that spin instead of sleeping would be woken at once, and slow down everything else on the machine: docs/design.md.)
+torch's own threads asleep meanwhile, and `torch_threads` wakes them for single large operations. (Threads that spin
+instead of sleeping would wake at once, but slow down everything else on the machine: docs/design.md.)
 
-Kernels and torch's operations release the GIL, so plain Python threads run them side by side. numba's own threading
-layers are not used: the one that comes with it aborts the process when two Python threads call it at once.
+Kernels and torch's operations release the GIL, so plain Python threads run them in parallel. numba's own threading
+layers are not used: its default one aborts the process when two Python threads call it at once.
 """
 
 from __future__ import annotations
@@ -21,116 +21,113 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 
 WORTH_SHARING = 20_000_000
-"""Multiply-adds from which an operation gains by a second thread."""
+"""Multiply-adds from which an operation gains by a second thread: the one threshold of the package."""
 
 MEMORY_COST = 32
-"""An element that comes from memory takes as long as so many multiply-adds of a product."""
+"""An element read from memory takes as long as this many multiply-adds of a product."""
 
 WORTH_TWO_ROUNDS = 40 * WORTH_SHARING
-"""Multiply-adds from which two parts for each thread cost nothing that counts."""
+"""Multiply-adds from which the overhead of two ranges per thread is negligible."""
 
 MAX_IMBALANCE = 1.25
-"""How much larger than their mean the largest part may be; else torch shares operations better, one by one."""
+"""The largest allowed ratio of the largest range to the mean; above it torch balances single operations better."""
 
-_AS_IT_IS = nullcontext()
-_team = threading.local()
+
+class _Team(threading.local):
+    """How many threads the ranges of `run_ranges` get in this thread; None for as many as torch has."""
+
+    size: int | None = None
+
+
+_team = _Team()
+_NO_CHANGE = nullcontext()
 _pools: dict[int, ThreadPoolExecutor] = {}
-_making = threading.Lock()
+_pools_lock = threading.Lock()
 
 
-def _begin_anew() -> None:
-    """A child has no threads but its own, and another may have held the lock."""
-    global _making
+def _forget_pools() -> None:
+    """Forget the parent's threads after a fork; another thread of the parent may have held the lock."""
+    global _pools_lock
     _pools.clear()
-    _making = threading.Lock()
+    _pools_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_forget_pools)
 
 
 def num_threads() -> int:
-    """How many threads wide operations get."""
-    size: int | None = getattr(_team, "size", None)
-    return size or torch.get_num_threads()
+    """The number of threads for wide operations."""
+    return _team.size or torch.get_num_threads()
 
 
 @contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Run torch on one thread, but for operations within `torch_threads`; then on as many as before."""
-    size = torch.get_num_threads()
-    if size == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    _team.size = size
+def _threads(*, team: int | None, torch_size: int) -> Iterator[None]:
+    """Set the two numbers of threads; restore them at the end."""
+    before = _team.size, torch.get_num_threads()
+    _team.size = team
+    torch.set_num_threads(torch_size)
     try:
         yield
     finally:
-        _team.size = None
-        torch.set_num_threads(size)
+        _team.size = before[0]
+        torch.set_num_threads(before[1])
+
+
+def one_torch_thread() -> AbstractContextManager[None]:
+    """Run torch on one thread, except for operations within `torch_threads`."""
+    size = torch.get_num_threads()
+    return _NO_CHANGE if size == 1 else _threads(team=size, torch_size=1)
 
 
 def torch_threads(work: int) -> AbstractContextManager[None]:
-    """Run torch on all threads if an operation of `work` multiply-adds is worth it."""
-    size = getattr(_team, "size", None)
-    return _AS_IT_IS if size is None or work < WORTH_SHARING else _all_threads(size)
-
-
-@contextmanager
-def _all_threads(size: int) -> Iterator[None]:
-    torch.set_num_threads(size)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(1)
-
-
-def worth_sharing(num_rows: int, width: int) -> bool:
-    """Whether a pass over so many rows of `width` elements gains by a second thread."""
-    return MEMORY_COST * num_rows * width >= WORTH_SHARING
+    """Run torch on all threads if an operation of `work` multiply-adds gains by it."""
+    size = _team.size
+    return _NO_CHANGE if size is None or work < WORTH_SHARING else _threads(team=size, torch_size=size)
 
 
 def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int, multiple: int = 1) -> None:
-    """Call `kernel(first, last)` on ranges that together are `0..num_rows`, at the same time where that pays.
+    """Call `kernel(first, last)` on ranges that together are `0..num_rows`, in parallel if the work is large enough.
 
     Args:
         kernel: computes rows `first..last-1`; releases the GIL; ranges must not depend on each other.
-        num_rows: how many rows there are.
-        width: elements in a row, to tell what pays.
-        multiple: ranges begin at multiples of this.
+        num_rows: the number of rows.
+        width: elements of memory that a row reads.
+        multiple: ranges start at multiples of this.
 
     >>> seen = []
     >>> run_rows(lambda first, last: seen.append((first, last)), 10, width=1)
     >>> seen
     [(0, 10)]
     """
-    threads = num_threads() if worth_sharing(num_rows, width) else 1
+    threads = num_threads() if MEMORY_COST * num_rows * width >= WORTH_SHARING else 1
     if threads == 1:
         kernel(0, num_rows)
         return
     pool = _pool(threads)
     share = -(-num_rows // (threads * multiple)) * multiple
     others = [pool.submit(kernel, first, min(first + share, num_rows)) for first in range(share, num_rows, share)]
-    _together(lambda: kernel(0, min(share, num_rows)), others)
+    _wait_for_all(lambda: kernel(0, min(share, num_rows)), others)
 
 
 def row_ranges(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
     """Ranges `first..last-1` that together are `0..num_rows`, for `run_ranges`.
 
-    One for each thread, or one in all where sharing does not pay or would be uneven; two for each where there is much
-    to do, because some rows take longer than others, and some threads are disturbed.
+    One per thread; a single one if the work is too small or the ranges would be uneven; two per thread if there is
+    much work, because some rows take longer than others and the system interrupts threads.
 
     Args:
-        num_rows: how many rows there are.
-        work: multiply-adds for a row.
-        multiple: ranges begin at multiples of this.
+        num_rows: the number of rows.
+        work: multiply-adds per row.
+        multiple: ranges start at multiples of this.
 
     >>> row_ranges(1000, 10)
     [(0, 1000)]
     """
-    total = num_rows * work
-    count = 1 if total < WORTH_SHARING or num_threads() == 1 else num_threads() * (1 if total < WORTH_TWO_ROUNDS else 2)
+    total, threads = num_rows * work, num_threads()
+    if total < WORTH_SHARING or threads == 1:
+        return [(0, num_rows)]
+    count = threads if total < WORTH_TWO_ROUNDS else 2 * threads
     share = max(1, -(-num_rows // (count * multiple))) * multiple
     if share * count > MAX_IMBALANCE * num_rows:
         return [(0, num_rows)]
@@ -138,14 +135,14 @@ def row_ranges(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int
 
 
 def run_ranges(task: Callable[[int, int, int], object], ranges: Sequence[tuple[int, int]]) -> None:
-    """Call `task(i, first, last)` for each of `ranges`, the `i`-th, at the same time where there are threads.
+    """Call `task(i, first, last)` for the `i`-th of `ranges`, in parallel if there are threads.
 
     Args:
-        task: kernels, and torch's operations, without gradients; with more than one range and thread they run on one
-            thread. Ranges must not depend on each other. After an error no further range is begun.
+        task: runs kernels and torch operations without gradients; in parallel, each task runs torch on one thread.
+            Ranges must not depend on each other. After an error no further range starts.
         ranges: see `row_ranges`.
     """
-    threads = min(num_threads(), len(ranges))
+    threads = min(num_threads(), len(ranges)) if len(ranges) > 1 else 1
     if threads == 1:
         for i, (first, last) in enumerate(ranges):
             task(i, first, last)
@@ -157,24 +154,24 @@ def run_ranges(task: Callable[[int, int, int], object], ranges: Sequence[tuple[i
             while (i := next(number)) < len(ranges):
                 task(i, *ranges[i])
         except BaseException:
-            for _ in ranges:
+            for _ in ranges:  # use up the numbers, so that no thread starts another range
                 next(number)
             raise
 
     def work_elsewhere() -> None:
-        # What torch keeps for each thread. The first line also sets what threads begin with that are started later,
-        # but `one_torch_thread` sets that again: it is left after this.
+        # torch keeps both settings per thread. The first one is also what new threads start with; `_threads` below
+        # sets that again at the end.
         if torch.get_num_threads() > 1:
             torch.set_num_threads(1)
         with torch.no_grad():
             work()
 
-    with one_torch_thread(), _alone():
-        _together(work, [_pool(threads).submit(work_elsewhere) for _ in range(threads - 1)])
+    with _threads(team=1, torch_size=1):
+        _wait_for_all(work, [_pool(threads).submit(work_elsewhere) for _ in range(threads - 1)])
 
 
-def _together(mine: Callable[[], object], others: Sequence[Future[object]]) -> None:
-    """Do one's own share; leave when all are done, with the first error of any."""
+def _wait_for_all(mine: Callable[[], object], others: Sequence[Future[object]]) -> None:
+    """Run the caller's share; return when all threads are done, or raise the first error of any."""
     try:
         mine()
     finally:
@@ -184,19 +181,8 @@ def _together(mine: Callable[[], object], others: Sequence[Future[object]]) -> N
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """One thread less than `threads`: the caller works too."""
-    with _making:
+    """A pool of one thread less than `threads`, because the caller works too."""
+    with _pools_lock:
         if threads not in _pools:
             _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="cvgnn")
         return _pools[threads]
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """No thread but this one for what is called meanwhile."""
-    size = getattr(_team, "size", None)
-    _team.size = 1
-    try:
-        yield
-    finally:
-        _team.size = size

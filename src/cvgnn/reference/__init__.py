@@ -4,14 +4,13 @@ Nothing here imports torch, numba or another part of cvgnn (only the error sente
 with the fast implementation is agreement of two independent readings of the paper.
 """
 
-from cvgnn.reference.algorithm1 import Optimizer as Optimizer
 from cvgnn.reference.algorithm1 import ReferenceTrainer as ReferenceTrainer
 from cvgnn.reference.gcn import batch_statistics as batch_statistics
 from cvgnn.reference.gcn import cv_forward_backward as cv_forward_backward
 from cvgnn.reference.gcn import exact_forward as exact_forward
 from cvgnn.reference.gcn import receptive_fields as receptive_fields
-from cvgnn.reference.propagation import dense_P as dense_P
-from cvgnn.reference.propagation import neighbor_lists as neighbor_lists
+from cvgnn.reference.propagation_matrix import dense_P as dense_P
+from cvgnn.reference.propagation_matrix import neighbor_lists as neighbor_lists
 from cvgnn.reference.sampling import SCHEMES as SCHEMES
 from cvgnn.reference.sampling import P_hat as P_hat
 from cvgnn.reference.sampling import P_hat_row as P_hat_row

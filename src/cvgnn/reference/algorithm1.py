@@ -21,9 +21,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cvgnn.errors import CvgnnError, require, unknown_name
+from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.reference.gcn import ESTIMATORS, Ids, Masks, batch_statistics, cv_forward_backward, exact_forward
-from cvgnn.reference.propagation import Array, dense_P, neighbor_lists
+from cvgnn.reference.propagation_matrix import Array, dense_P, neighbor_lists
 from cvgnn.reference.sampling import P_hat
 from cvgnn.reference.spec import GCN, Spec
 
@@ -45,21 +45,22 @@ class ReferenceTrainer:
         X: Features [N, d_0].
         y: Labels [N].
         params: W_1 by name, in the order the optimizer sees; copied.
-        K: Number of layers, a linear input layer among them.
+        K: Number of layers, a linear input layer included.
         fan_outs: D^(k) at index k, k = 1..K-1; index 0 is not read (None). -1 takes all neighbors.
         scheme: How neighbors are drawn, one of `sampling.SCHEMES`.
-        estimator: "cv", "ns" or "exact" ("exact" reads neither fan_outs nor draws).
+        estimator: "cvd", "cv", "ns" or "exact" ("exact" reads neither fan_outs nor draws).
+        control: c in [0, 1], see `gcn.cv_forward_backward`.
         normalization: One of `propagation.NORMALIZATIONS`.
         smoothing: Of the labels, see `layers.softmax_cross_entropy`.
         optimizer: Object with `step(W, G) -> W`.
         spec: The network; a GCN if not given.
-        statistics_every: BatchNorm's statistics are computed at W_1, and anew at W_t before every step t = 1, 2, ...
+        statistics_every: BatchNorm's statistics are computed at W_1, and again at W_t before every step t = 1, 2, ...
             with (t - 1) % statistics_every == 0; 0 keeps those of W_1.
 
     After each step: `params` is W_{t+1}; `Hbar` the updated histories by k = 1..K-1; `loss`, `grads`, `H`,
     `fields` ([r^(0), ..., r^(K)]) and `statistics` (by layer; empty unless the norm is "batch") are those of this step,
     at W_t. Histories are kept for every estimator,
-    though only "cv" reads them.
+    though only "cv" and "cvd" read them.
     """
 
     def __init__(
@@ -73,21 +74,21 @@ class ReferenceTrainer:
         fan_outs: Sequence[int | None],
         scheme: str = "without-replacement",
         estimator: str = "cv",
+        control: float = 1.0,
         normalization: str = "symmetric",
         smoothing: float = 0.0,
         optimizer: Optimizer,
         spec: Spec = GCN,
         statistics_every: int = 0,
     ) -> None:
-        if estimator not in ESTIMATORS:
-            raise unknown_name("estimator", estimator, ESTIMATORS)
+        require_known("estimator", estimator, ESTIMATORS)
         require(len(fan_outs) == K, f"fan_outs must have {K} entries (index 0 unused), not {len(fan_outs)}")
         require(
             statistics_every >= 0, f"statistics_every must be a number of steps or 0 (never), not {statistics_every}"
         )
         self.spec, self.statistics_every, self.t = spec, statistics_every, 1
         self.K, self.fan_outs, self.scheme, self.estimator = K, list(fan_outs), scheme, estimator
-        self.smoothing = smoothing
+        self.smoothing, self.control = smoothing, control
         self.P = dense_P(A, normalization)
         self.neighbors = neighbor_lists(A)
         self.X = np.array(X, dtype=np.float64)
@@ -146,6 +147,7 @@ class ReferenceTrainer:
             self.smoothing,
             self.spec,
             self.statistics,
+            self.control,
         )
         # Line 12: W_{t+1}.
         W = self.optimizer.step(list(self.params.values()), list(self.grads.values()))

@@ -26,13 +26,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cvgnn.errors import CvgnnError, require, unknown_name
+from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.reference.layers import ACTIVATIONS, Statistics, sigma, sigma_backward, softmax_cross_entropy
-from cvgnn.reference.propagation import Array
+from cvgnn.reference.propagation_matrix import Array
 from cvgnn.reference.spec import GCN, Spec, num_layers
 from cvgnn.reference.tape import Node, concatenate, derivatives
 
-ESTIMATORS = ("exact", "ns", "cv")
+ESTIMATORS = ("exact", "ns", "cv", "cvd")
 
 Ids = npt.NDArray[np.int64]
 Masks = Mapping[int | str, Array | None]
@@ -104,6 +104,7 @@ def _forward(
     statistics_of: Callable[[int, Array], Statistics],
     Hbar: Mapping[int, Array] | None = None,
     masks: Masks | None = None,
+    separate: bool = False,
 ) -> list[Node]:
     """[H^(0), ..., H^(K)] and, with a head, the logits; H^(k) at the rows r^(k), the logits at r^(K).
 
@@ -117,6 +118,7 @@ def _forward(
         statistics_of: From k and Z^(k+1) to the mean and variance of BatchNorm.
         Hbar: Histories by k = 1..K-1; None leaves the control variate out.
         masks: Dropout masks.
+        separate: Whether the masks have weights of their own, sqrt(P^ P): "cvd".
     """
     K, N, head = len(r) - 1, len(P), "head.weight" in W
     H = [Node(X[r[0]])]
@@ -137,6 +139,11 @@ def _forward(
         if k == 0:
             return Node(_mask(masks, 0, X.shape)[v] * (P[v] @ X))
         Q_k = Node(Q[k][np.ix_(v, u)])
+        if separate and Hbar is not None:
+            # P^[v,u] = f P[v,u], so sqrt(f) P[v,u] = sqrt(P^[v,u] P[v,u]).
+            s = Node(np.sqrt(Q[k] * P)[np.ix_(v, u)])
+            m = _mask(masks, k, (N, H[k].value.shape[1]))[u]
+            return Q_k @ (H[k] - Hbar[k][u]) + P[v] @ Hbar[k] + s @ ((m - 1.0) * H[k])
         return Q_k @ mH[k] if Hbar is None else Q_k @ (mH[k] - Hbar[k][u]) + P[v] @ Hbar[k]
 
     for k in range(K):
@@ -265,11 +272,14 @@ def cv_forward_backward(
     smoothing: float = 0.0,
     spec: Spec = GCN,
     statistics: Mapping[int, Statistics] | None = None,
+    control: float = 1.0,
 ) -> tuple[float, dict[str, Array], list[Array], list[Ids]]:
     """Loss and gradient of one batch by eq. 5 and 6.
 
         S^(0) = P X
         S^(k) = P^(k) (m^(k) H^(k) - Hbar^(k)) + P Hbar^(k)     "cv"     k = 1..K-1
+        S^(k) = P^(k) (H^(k) - Hbar^(k)) + P Hbar^(k)
+                + sqrt(P^(k) P) ((m^(k) - 1) H^(k))             "cvd", the root entry by entry
         S^(k) = P^(k) (m^(k) H^(k))                             "ns"
         S^(k) = P (m^(k) H^(k))                                 "exact"
         Z^(k+1) = S^(k) W^(k) [+ b],    H^(k+1) = sigma(Z^(k+1))        and so for the other kinds of layers
@@ -279,31 +289,32 @@ def cv_forward_backward(
         params: Parameters by name.
         P: Propagation matrix [N, N].
         P_hats: P^(k) by k = 1..K-1, rows r^(k+1) filled; not read by "exact".
-        Hbar: Histories by k = 1..K-1, [N, d_k]; read by "cv" only.
+        Hbar: Histories by k = 1..K-1, [N, d_k]; read by "cv" and "cvd" only.
         X: Features [N, d_0].
         y: Labels [N].
         batch: Node ids, repeats allowed: each entry counts.
         masks: Dropout masks m^(k) [N, d_k] by k = 0..K-1 (and K with a head), already scaled; a missing one or None is
             all ones. That of layer 0 acts on P X, the one named "x" on layer 0's own rows of X, the others on H^(k)
             wherever it is read.
-        estimator: "cv", "ns" or "exact".
+        estimator: "cvd", "cv", "ns" or "exact".
         smoothing: Of the labels, see `softmax_cross_entropy`.
         spec: The network; a GCN if not given.
         statistics: BatchNorm's (mean, var) by layer, constants for the gradient; read only with `spec.norm` "batch".
+        control: c: with c Hbar in the place of Hbar, P^ H + c (P - P^) Hbar.
 
     Returns:
         The loss; the gradients, named and ordered as `params`; [H^(0), ..., H^(K)] before dropout, NaN outside
         r^(k) (H^(0) = X whole), and with a head the logits as one more entry; [r^(0), ..., r^(K)].
     """
-    if estimator not in ESTIMATORS:
-        raise unknown_name("estimator", estimator, ESTIMATORS)
+    require_known("estimator", estimator, ESTIMATORS)
     K, B, X = num_layers(params, spec), np.asarray(batch, dtype=np.int64), np.asarray(X, dtype=np.float64)
     require(B.ndim == 1 and B.size > 0, "batch must be a list of at least one node id")
     require(B.min() >= 0 and B.max() < len(P), f"batch ids must lie in 0..{len(P) - 1}: {B.tolist()}")
     Q = dict.fromkeys(range(1, K), P) if estimator == "exact" else P_hats
     r = receptive_fields(Q, P, B, K, spec)
     W = {name: Node(value) for name, value in params.items()}
-    nodes = _forward(W, spec, P, Q, r, X, _given(statistics), Hbar if estimator == "cv" else None, masks)
+    scaled = {k: control * H for k, H in Hbar.items()} if estimator in ("cv", "cvd") else None
+    nodes = _forward(W, spec, P, Q, r, X, _given(statistics), scaled, masks, estimator == "cvd")
 
     logits = nodes[-1][np.searchsorted(r[K], B)]
     loss, dlogits = softmax_cross_entropy(logits.value, np.asarray(y)[B], smoothing)

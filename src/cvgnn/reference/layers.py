@@ -1,4 +1,4 @@
-"""What stands between Z and H, and after the last Z: norm, activation, softmax cross entropy; each with its gradient.
+"""The functions between Z and H, and after the last Z: norm, activation, softmax cross entropy; each with its gradient.
 
 Legend (the paper's letters):
     Z      pre-activation [rows, d]
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cvgnn.errors import require
-from cvgnn.reference.propagation import Array
+from cvgnn.reference.propagation_matrix import Array
 
 EPS = 1e-5
 NORMS = ("none", "layer", "batch")
@@ -32,39 +32,14 @@ def layer_norm(Z: Array, gamma: Array, beta: Array) -> Array:
     >>> layer_norm(np.array([[1.0, 3.0]]), np.ones(2), np.zeros(2)).round(3).tolist()
     [[-1.0, 1.0]]
     """
-    return _standardized(Z)[0] * gamma + beta
+    return _standardized(Z, None)[0] * gamma + beta
 
 
-def batch_norm(Z: Array, gamma: Array, beta: Array, statistics: Statistics) -> Array:
-    """(Z - mean) / sqrt(var + 1e-5) gamma + beta along each column, with the mean and var [d] given.
-
-    >>> batch_norm(np.array([[3.0]]), np.ones(1), np.zeros(1), (np.array([1.0]), np.array([4.0]))).round(3).tolist()
-    [[1.0]]
-    """
-    mean, var = statistics
-    return (Z - mean) / np.sqrt(var + EPS) * gamma + beta
-
-
-def batch_norm_backward(dY: Array, Z: Array, gamma: Array, statistics: Statistics) -> tuple[Array, Array, Array]:
-    """The derivatives by Z, gamma and beta; mean and var are constants."""
-    mean, var = statistics
+def _standardized(Z: Array, statistics: Statistics | None) -> tuple[Array, Array]:
+    """(Z - mean) / deviation, and the deviation: of each row (LayerNorm), or of the given statistics (BatchNorm)."""
+    mean, var = statistics or (Z.mean(axis=1, keepdims=True), Z.var(axis=1, keepdims=True))
     deviation = np.sqrt(var + EPS)
-    return dY * gamma / deviation, (dY * (Z - mean) / deviation).sum(axis=0), dY.sum(axis=0)
-
-
-def _standardized(Z: Array) -> tuple[Array, Array]:
-    """The standardized rows of Z, and the deviation each row was divided by [rows, 1]."""
-    deviation = np.sqrt(Z.var(axis=1, keepdims=True) + EPS)
-    return (Z - Z.mean(axis=1, keepdims=True)) / deviation, deviation
-
-
-def layer_norm_backward(dY: Array, Z: Array, gamma: Array) -> tuple[Array, Array, Array]:
-    """The derivatives by Z, gamma and beta of a loss whose derivative by Y = layer_norm(Z) is dY."""
-    X, deviation = _standardized(Z)
-    dX = dY * gamma
-    mean_dX = dX.mean(axis=1, keepdims=True)
-    mean_XdX = (X * dX).mean(axis=1, keepdims=True)
-    return (dX - mean_dX - X * mean_XdX) / deviation, (dY * X).sum(axis=0), dY.sum(axis=0)
+    return (Z - mean) / deviation, deviation
 
 
 def _Phi(Z: Array) -> Array:
@@ -103,8 +78,7 @@ def _normalized(params: Mapping[str, Array], k: int, Z: Array, statistics: Stati
     name = f"layers.{k}.norm"
     if f"{name}.weight" not in params:
         return Z
-    gamma, beta = params[f"{name}.weight"], params[f"{name}.bias"]
-    return layer_norm(Z, gamma, beta) if statistics is None else batch_norm(Z, gamma, beta, statistics)
+    return _standardized(Z, statistics)[0] * params[f"{name}.weight"] + params[f"{name}.bias"]
 
 
 def sigma_backward(
@@ -120,12 +94,12 @@ def sigma_backward(
     dY = dH * ACTIVATIONS[activation][1](_normalized(params, k, Z, statistics))
     if f"{name}.weight" not in params:
         return dY, {}
-    gamma = params[f"{name}.weight"]
-    if statistics is None:
-        dZ, dgamma, dbeta = layer_norm_backward(dY, Z, gamma)
-    else:
-        dZ, dgamma, dbeta = batch_norm_backward(dY, Z, gamma, statistics)
-    return dZ, {f"{name}.weight": dgamma, f"{name}.bias": dbeta}
+    X, deviation = _standardized(Z, statistics)
+    dX = dY * params[f"{name}.weight"]
+    grads = {f"{name}.weight": (dY * X).sum(axis=0), f"{name}.bias": dY.sum(axis=0)}
+    if statistics is None:  # mean and deviation of a row depend on the row; given ones are constants
+        dX = dX - dX.mean(axis=1, keepdims=True) - X * (X * dX).mean(axis=1, keepdims=True)
+    return dX / deviation, grads
 
 
 def softmax_cross_entropy(logits: Array, labels: npt.NDArray[np.int64], smoothing: float = 0.0) -> tuple[float, Array]:

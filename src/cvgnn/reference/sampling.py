@@ -8,8 +8,8 @@ Legend (the paper's letters):
     D      fan-out; -1 takes all neighbors, with P^[v, :] = P[v, :] in every scheme
     c      how many times a neighbor was drawn
 
-A *raw draw* is an integer uniform on {0..range - 1}. Here no random number is made: `draw_ranges` says
-which draws a node consumes, and the rest is a function of them, so that expectations can be enumerated.
+A *raw draw* is an integer uniform on {0..range - 1}. Here no random number is made: `draw_ranges` returns
+the draws that a node consumes, and the rest is a function of them, so that expectations can be enumerated.
 Leaving eq. 4: read literally it has no self loop (v is not in N_v); we keep it, with its exact weight.
 """
 
@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from cvgnn.errors import require, unknown_name
-from cvgnn.reference.propagation import Array
+from cvgnn.errors import require, require_known
+from cvgnn.reference.propagation_matrix import Array
 
 SCHEMES = ("without-replacement", "with-replacement", "paper", "released")
 
@@ -46,8 +47,7 @@ def draw_ranges(scheme: str, degree: int, D: int) -> list[int]:
     >>> draw_ranges("paper", 5, 2), draw_ranges("without-replacement", 5, 2)
     ([5, 5], [4, 5])
     """
-    if scheme not in SCHEMES:
-        raise unknown_name("scheme", scheme, SCHEMES)
+    require_known("scheme", scheme, SCHEMES)
     require(D == -1 or D >= 1, f"fan-out D must be -1 (all neighbors) or at least 1, not {D}")
     require(degree >= 0, f"degree must not be negative, not {degree}")
     if D == -1 or degree == 0:
@@ -73,7 +73,7 @@ def positions(scheme: str, degree: int, D: int, draws: Sequence[int]) -> dict[in
         scheme: One of `SCHEMES`.
         degree: Number of neighbors.
         D: Fan-out.
-        draws: Raw draws, as many and in such ranges as `draw_ranges` says.
+        draws: Raw draws, in the number and ranges of `draw_ranges`.
 
     Returns:
         position -> multiplicity c; c = 1 for all schemes but `with-replacement`.
@@ -164,9 +164,39 @@ def P_hat(P: Array, neighbors_of: Neighbors, rows: Iterable[int], scheme: str, D
     """
     result = np.zeros_like(P)
     for v in rows:
-        if num_draws(scheme, len(neighbors_of[v]), D) == 0:
-            draws: Sequence[int] = []
-        else:
-            draws = draws_of(v) if callable(draws_of) else draws_of[v]
+        draws = draws_for(v, len(neighbors_of[v]), scheme, D, draws_of)
         result[v] = P_hat_row(P, v, neighbors_of[v], scheme, D, draws)
     return result
+
+
+def draws_for(v: int, degree: int, scheme: str, D: int, draws_of: Draws) -> Sequence[int]:
+    """The raw draws of node v; `draws_of` is not called for a node that consumes none."""
+    if num_draws(scheme, degree, D) == 0:
+        return []
+    return draws_of(v) if callable(draws_of) else draws_of[v]
+
+
+class SampledBlock(NamedTuple):
+    """A block written out: `sources`, the rows of `P^` over them, its transpose, and `P - P^` over all nodes."""
+
+    sources: list[int]
+    sampled: Array
+    transposed: Array
+    remainder: Array
+
+
+def sampled_block(
+    targets: Sequence[int], P: Array, neighbors: Sequence[Sequence[int]], scheme: str, D: int, draws_of: Draws
+) -> SampledBlock:
+    """Draw `P^` for the rows `targets` and relabel its columns: targets first, then new nodes in the order drawn.
+
+    The literal twin of `ops.sampling_kernels.sample_block`.
+    """
+    rows = P_hat(P, neighbors, targets, scheme, D, draws_of)[targets]
+    sources = list(targets)
+    for v in targets:
+        N_v = neighbors[v]
+        for p in positions(scheme, len(N_v), D, draws_for(v, len(N_v), scheme, D, draws_of)):
+            if N_v[p] not in sources:
+                sources.append(N_v[p])
+    return SampledBlock(sources, rows[:, sources], rows[:, sources].T, P[targets] - rows)

@@ -1,4 +1,4 @@
-"""Which network: the kind of each layer, and what stands between the layers.
+"""The network: the kind of each layer, and the norm and activation between the layers.
 
 Legend:
     K              number of layers, k = 0..K-1
@@ -23,9 +23,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cvgnn.errors import require, unknown_name
+from cvgnn.errors import require, require_known
 from cvgnn.reference.layers import ACTIVATIONS, NORMS
-from cvgnn.reference.propagation import Array
+from cvgnn.reference.propagation_matrix import Array
 
 # The parameters of each kind: those it must have, those it may have.
 KINDS = {
@@ -69,16 +69,14 @@ class Spec:
             ("activation", self.activation, tuple(ACTIVATIONS)),
             ("jk", self.jk, JKS),
         ):
-            if value not in known:
-                raise unknown_name(argument, value, known)
+            require_known(argument, value, known)
         require(0 <= self.alpha <= 1, f"alpha must lie in 0..1, the share of the input layer, not {self.alpha}")
         require(self.theta > 0, f"theta must be above 0, not {self.theta}; GCNII's authors take 0.5")
         if self.kinds is None:
             return
         require(len(self.kinds) > 0, "kinds must name at least one layer; None is 'gcn' for every layer")
         for k, kind in enumerate(self.kinds):
-            if kind not in KINDS:
-                raise unknown_name(f"kinds[{k}]", kind, KINDS)
+            require_known(f"kinds[{k}]", kind, KINDS)
             require(
                 kind != "linear" or k == 0 < len(self.kinds) - 1,
                 f"kinds[{k}] must not be 'linear', the input layer below others; start kinds with it, or use 'gcn'",
@@ -131,8 +129,7 @@ def num_layers(params: Mapping[str, Array], spec: Spec = GCN) -> int:
     norms = [(f"layers.{k}.norm.weight", f"layers.{k}.norm.bias") for k in range(K if head else K - 1)]
     known += [name for pair in norms for name in pair if spec.norm != "none"]
     for name in params:
-        if name not in known:
-            raise unknown_name("parameter", name, known)
+        require_known("parameter", name, known)
     for gamma, beta in norms:
         require((gamma in params) == (beta in params), f"params must hold both {gamma} and {beta}, or neither")
         require(spec.norm != "batch" or gamma in params, f"params must hold {gamma} with spec.norm='batch'")

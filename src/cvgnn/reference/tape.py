@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cvgnn.reference.propagation import Array
+from cvgnn.reference.propagation_matrix import Array
 
 _ORDER = itertools.count()
 
@@ -32,7 +32,7 @@ class Node:
     ([[32.5]], [[1.0], [10.0]])
     """
 
-    # Without this numpy would take `Array + Node` apart entry by entry; with it, it asks Node.__radd__.
+    # Without this numpy would evaluate `Array + Node` entry by entry; with it, it calls Node.__radd__.
     __array_ufunc__ = None
 
     def __init__(

@@ -2,15 +2,11 @@
 
 from cvgnn.ops.row_input import LayerInput as LayerInput
 from cvgnn.ops.row_input import SparseInput as SparseInput
-from cvgnn.sampling.block import Batch as Batch
-from cvgnn.sampling.block import Block as Block
+from cvgnn.sampling.batch import Batch as Batch
+from cvgnn.sampling.batch import Block as Block
 from cvgnn.sampling.features import FEATURE_NORMS as FEATURE_NORMS
-from cvgnn.sampling.features import FeatureNorm as FeatureNorm
 from cvgnn.sampling.features import FeatureSource as FeatureSource
 from cvgnn.sampling.features import propagate_features as propagate_features
-from cvgnn.sampling.loader import BATCH_MODES as BATCH_MODES
 from cvgnn.sampling.loader import BatchLoader as BatchLoader
-from cvgnn.sampling.loader import BatchMode as BatchMode
 from cvgnn.sampling.neighbor import NeighborSampler as NeighborSampler
 from cvgnn.sampling.schemes import SCHEMES as SCHEMES
-from cvgnn.sampling.schemes import Scheme as Scheme

@@ -9,8 +9,8 @@ from typing import Literal, TypeVar, final, get_args
 import torch
 from torch import Tensor
 
-from cvgnn.errors import CvgnnError, require, unknown_name
-from cvgnn.graph import Graph, Propagation, SparseFeatures
+from cvgnn.data import Graph, Propagation, SparseFeatures
+from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.ops.row_input import SparseInput
 from cvgnn.ops.row_sum import Rows
 from cvgnn.ops.threads import MEMORY_COST, torch_threads
@@ -19,7 +19,7 @@ FeatureNorm = Literal["none", "row", "l2"]
 FEATURE_NORMS: tuple[str, ...] = get_args(FeatureNorm)
 _ORDER = {"row": 1, "l2": 2}
 
-_ROWS_PER_PIECE = 1 << 14
+_ROWS_PER_PIECE = 1 << 14  # the rows of one float64 copy, instead of all of X
 
 T = TypeVar("T", bound="FeatureSource")
 
@@ -71,15 +71,17 @@ def propagate_features(
     """
     allowed = (propagation.dtype, torch.bfloat16)
     require(storage is None or storage in allowed, f"storage must be one of {allowed}, not {storage}")
-    if feature_norm not in FEATURE_NORMS:
-        raise unknown_name("feature_norm", feature_norm, FEATURE_NORMS)
+    require_known("feature_norm", feature_norm, FEATURE_NORMS)
     x, dtype = graph.x, propagation.dtype
+    # For P X the product takes diag(row_scale) as an argument: no scaled copy of X is made.
     row_scale = None if feature_norm == "none" else _one_over_row_norms(x, _ORDER[feature_norm])
     X = _source(_scaled(x.to(dtype), row_scale), dtype, storage) if own or not aggregated else None
     same = (graph.PX_normalization, None if graph.PX is None else graph.PX.dtype)
     if not aggregated:
+        # A linear input layer reads X alone, so the pass over all edges that P X takes is saved.
         assert X is not None
         source = X
+    # A store holds P X of the features as they are, for one normalization and dtype; any other is computed.
     elif row_scale is None and graph.PX is not None and same == (propagation.normalization, dtype):
         source = _source(graph.PX, dtype, storage)
     elif isinstance(x, SparseFeatures):
@@ -118,9 +120,9 @@ class DenseSource(FeatureSource):
     """A dense `P X`, `[N, F]`.
 
     Args:
-        PX: `P X`, of the model's dtype or in bfloat16, which has 8 significant bits. `rows` are of this dtype, and a
-            product with bfloat16 rows rounds the other factor and the result too (`cvgnn.ops.bf16_matmul`).
-        dtype: the model's, that of `PX` if not given. A `span`, which exact inference reads, has it.
+        PX: `P X`, of the model's dtype or in bfloat16, which has 8 significant bits. `rows` and `span` are of this
+            dtype, and a product with bfloat16 rows rounds the other factor and the result too (`ops.bf16_matmul`).
+        dtype: the model's, that of `PX` if not given. Exact inference converts what it reads to it.
     """
 
     def __init__(self, PX: Tensor, dtype: torch.dtype | None = None) -> None:
@@ -130,12 +132,13 @@ class DenseSource(FeatureSource):
 
     def rows(self, ids: Tensor) -> Tensor:
         """See `FeatureSource.rows`."""
+        # The rows lie scattered over memory: a gather is bound by cache misses, which is what MEMORY_COST counts.
         with torch_threads(MEMORY_COST * ids.numel() * self.num_features):
             return self.PX.index_select(0, ids)
 
     def span(self, first: int, last: int) -> Tensor:
         """See `FeatureSource.span`."""
-        return self.PX[first:last].to(self.dtype)
+        return self.PX[first:last]
 
     def to(self, device: torch.device) -> DenseSource:
         """See `FeatureSource.to`."""
@@ -164,6 +167,7 @@ class SparseSource(FeatureSource):
 
     def to(self, device: torch.device) -> SparseSource:
         """See `FeatureSource.to`."""
+        # A step reads the CSR arrays only, so PX itself is not copied.
         moved = SparseSource(self.PX)
         moved._matrix = self._matrix.to(device)
         return _with_own(moved, self, device)

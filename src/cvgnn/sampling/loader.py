@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.errors import CvgnnError, require, require_integer, unknown_name
+from cvgnn.errors import CvgnnError, require, require_integer, require_known
 from cvgnn.ops.threads import num_threads
 from cvgnn.rng import Purpose, numpy_generator
-from cvgnn.sampling.block import Batch
+from cvgnn.sampling.batch import Batch
 from cvgnn.sampling.neighbor import NeighborSampler
 
 BatchMode = Literal["shuffle", "replacement"]
@@ -29,52 +29,54 @@ T = TypeVar("T")
 
 
 @final
-class Cue:
-    """By which a consumer says that there is time now to compute the next item; see `one_ahead`."""
+class StartSignal:
+    """The consumer's signal that the cores have time to compute the next item; see `prefetch_one`."""
 
     def __init__(self) -> None:
-        self.given = False
-        self.begin: Callable[[], None] | None = None
+        self.was_sent = False
+        self.start: Callable[[], None] | None = None
 
-    def give(self) -> None:
-        """Now."""
-        self.given = True
-        begin = self.begin
-        if begin is not None:
-            begin()
+    def send(self) -> None:
+        """Start the next item, unless it has started."""
+        self.was_sent = True
+        start = self.start
+        if start is not None:
+            start()
 
 
-def one_ahead(items: Iterator[T], cue: Cue | None = None) -> Iterator[T]:
+def prefetch_one(items: Iterator[T], signal: StartSignal | None = None) -> Iterator[T]:
     """The same items, each computed in another thread while the consumer works on the one before.
 
     Args:
         items: computed one by one.
-        cue: given by a consumer who knows when the cores have time; without one, or until it is given, an item is begun
-            as soon as the one before is taken.
+        signal: sent by a consumer that knows when the cores have time. Without it, or before it is sent for the first
+            time, an item starts as soon as the one before is taken.
 
-    >>> list(one_ahead(iter("abc")))
+    >>> list(prefetch_one(iter("abc")))
     ['a', 'b', 'c']
     """
-    end, cue, lock = object(), cue or Cue(), threading.Lock()
-    cue.given = False
+    # One item ahead and not more: a longer queue would hold several batches in memory.
+    end, signal, lock = object(), signal or StartSignal(), threading.Lock()
+    signal.was_sent = False
     coming: list[Future[object]] = []
     with ThreadPoolExecutor(1, thread_name_prefix="cvgnn-draw") as helper:
 
-        def begin() -> None:
-            with lock:  # another thread may read another epoch of the same loader, and give the cue
+        def start() -> None:
+            with lock:  # another thread may read another epoch of the same loader, and send the signal
                 if not coming:
                     coming.append(helper.submit(next, items, end))
 
         try:
-            begin()
+            start()
             while (item := coming.pop().result()) is not end:
-                cue.begin = begin
-                if not cue.given:
-                    begin()
+                signal.start = start
+                # Before the first signal it is unknown whether the consumer sends any.
+                if not signal.was_sent:
+                    start()
                 yield item  # type: ignore[misc]
-                begin()
+                start()  # for a consumer that sent no signal for this item
         finally:
-            cue.begin = None
+            signal.start = None
 
 
 @final
@@ -99,16 +101,15 @@ class BatchLoader:
         mode: BatchMode = "shuffle",
         seed: int = 0,
     ) -> None:
-        if mode not in BATCH_MODES:
-            raise unknown_name("batches", mode, BATCH_MODES)
+        require_known("batches", mode, BATCH_MODES)
         sampler.check_ids(train_ids)
         require(train_ids.numel() > 0, "the training split is empty; name at least one training node")
-        self.train_ids = train_ids.clone()
+        self.train_ids = train_ids.clone()  # the caller may change its tensor; a run must not notice
         self.sampler = sampler
         self.batch_size = require_integer("batch_size", batch_size, at_least=1)
         self.mode = mode
         self.seed = require_integer("seed", seed, at_least=0)
-        self._cue = Cue()
+        self._signal = StartSignal()
         self._epochs_read = 0
 
     def __len__(self) -> int:
@@ -126,38 +127,43 @@ class BatchLoader:
         return -(-self.train_ids.numel() // self.batch_size)
 
     def epoch(self, epoch: int, *, skip: int = 0) -> Iterator[Batch]:
-        """The batches of epoch `epoch`, counted from 1; the next one is drawn while the current one is worked on,
-        unless torch has one thread only or batches are small. What is drawn does not depend on that.
+        """The batches of epoch `epoch`, counted from 1.
+
+        Another thread draws the next batch during the current step, unless torch has one thread or batches are small.
+        The draws do not depend on that.
 
         Args:
             epoch: which one.
-            skip: how many of its batches to leave out at the beginning, without drawing their neighbors.
+            skip: the number of batches to leave out at the start, without drawing their neighbors.
         """
         require_integer("epoch", epoch, at_least=1)
+        # Steps are numbered through all epochs: the number is a coordinate of every draw (`cvgnn.rng.derive`).
         first_step = (epoch - 1) * self.steps_per_epoch + 1
         numbered = itertools.islice(enumerate(self.epoch_ids(epoch), start=first_step), skip, None)
         drawn = (self._batch(ids, step) for step, ids in numbered)
         ahead = num_threads() > 1 and self.sampler.entries(self.batch_size) >= WORTH_DRAWING_AHEAD
-        return one_ahead(drawn, self._cue) if ahead else drawn
+        return prefetch_one(drawn, self._signal) if ahead else drawn
 
     def draw_ahead(self) -> None:
-        """Say that another thread may draw the next batch of the epoch that is being read, if one does: there is time.
+        """Let another thread draw the next batch of the current epoch now, if batches are prefetched.
 
-        A training step says so when its gradient is there. Its threads have worked on that together, and what comes
-        then is the work of one: drawing at the same time costs nothing.
+        A training step calls this when it has its gradient: its threads have computed that together, and the rest of
+        the step runs on one thread, so that drawing at the same time costs nothing.
         """
-        self._cue.give()
+        self._signal.send()
 
     def epoch_ids(self, epoch: int) -> Iterator[Tensor]:
         """The node ids of each batch of an epoch, int64 `[B]`."""
         train, size = self.train_ids.numpy(), self.batch_size
         n = train.size
+        # A generator for each epoch, so that a resumed run needs no state but the epoch's number.
         rng = numpy_generator(self.seed, Purpose.BATCHES, epoch)
         if self.mode == "shuffle":
             order = rng.permutation(n)
             for start in range(0, n, size):
                 yield torch.from_numpy(train[order[start : start + size]])
         else:
+            # Algorithm 1, line 4: every step draws its own V_t; an epoch is only a count of steps.
             for position in rng.integers(0, n, size=(self.steps_per_epoch, size)):
                 yield torch.from_numpy(train[position])
 

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cvgnn.data import Propagation, Rows
 from cvgnn.errors import CvgnnError, require, require_integer
-from cvgnn.graph import Propagation, Rows
 from cvgnn.limits import MAX_DRAWS, check_fan_out
 from cvgnn.ops import sampling_kernels as kernels
+from cvgnn.ops.fused_layer import MaskWeights
 from cvgnn.rng import Purpose, stream
-from cvgnn.sampling.block import Block
+from cvgnn.sampling.batch import Block
 from cvgnn.sampling.schemes import Scheme, scheme_code
 
 
@@ -38,7 +39,7 @@ def fan_outs(num_neighbors: int | Sequence[int], num_layers: int, scheme: str) -
         f"num_neighbors has {len(num_neighbors)} entries, but {num_layers} layers sample at {hops} hops (layer 0 is "
         f"exact): give {hops} entries or one number",
     )
-    return tuple(num_neighbors[::-1])
+    return tuple(num_neighbors[::-1])  # PyG counts hops from the batch, the paper layers from the input
 
 
 @final
@@ -52,7 +53,7 @@ class NeighborSampler:
         num_neighbors: fan-out: a number, or one per hop with the batch's own hop first, `K - 1` in all; -1 = all.
         num_layers: `K`.
         scheme: see `cvgnn.sampling.schemes`.
-        control: whether blocks carry the rows of `P - P^` that the control variate needs.
+        control: whether blocks carry what the control variate needs: the rows of `P - P^`, the mask's weights.
         seed: of the run.
     """
 
@@ -74,6 +75,7 @@ class NeighborSampler:
         self.propagation = propagation
         self.num_nodes = propagation.num_nodes
         weight = propagation.edge_weight
+        # Made once: wrapping tensors in arrays takes time, and every layer of every step would do it.
         self._structure = (
             propagation.indptr.numpy(),
             propagation.indices.numpy(),
@@ -97,6 +99,7 @@ class NeighborSampler:
 
     def _make_scratch(self) -> None:
         self._lock = threading.Lock()  # a loader draws ahead in another thread
+        # The node ids' places in a block. The kernel resets what it wrote, so a batch does not cost N writes.
         self._local = np.full(self.num_nodes, -1, dtype=np.int32)
 
     def sample(self, ids: Tensor, step: int) -> tuple[Block, ...]:
@@ -113,11 +116,13 @@ class NeighborSampler:
         return self.sample_unchecked(ids, step)
 
     def entries(self, num_targets: int) -> int:
-        """About how many entries of `P` a batch of so many nodes reads, if their degrees are average."""
+        """The approximate number of entries of `P` that a batch of `num_targets` nodes of average degree reads."""
+        # An upper estimate: receptive fields are taken as trees, in which no two nodes share a neighbor.
         degree = self.propagation.indices.numel() / self.num_nodes
         total, n = 0.0, float(num_targets)
         for D in reversed(self.fan_outs):
             drawn = degree if D == -1 else min(D, degree)
+            # The rows of P - P^ hold all neighbors, not only those drawn.
             total += n * (1 + max(drawn, degree if self.control else 0.0))
             n *= 1 + drawn
         return round(total)
@@ -140,6 +145,7 @@ class NeighborSampler:
         """`sample` for ids that were checked before, as a loader's are."""
         blocks: list[Block] = []
         targets = ids
+        # Algorithm 1, line 5, from the batch down: layer k's sources r^(k) are the targets of layer k-1.
         for k in range(len(self.fan_outs), 0, -1):
             blocks.append(self._sample_layer(targets, step, k))
             targets = blocks[-1].sources
@@ -157,5 +163,8 @@ class NeighborSampler:
                     "a batch reads more than 2^31 entries of P; choose a smaller batch_size or num_neighbors"
                 ) from None
         sources, *parts = arrays
-        remainder = Rows.of(*parts[6:9]) if self.control else None
-        return Block(torch.from_numpy(sources), Rows.of(*parts[0:3]), Rows.of(*parts[3:6]), remainder)
+        sampled, transposed = Rows.of(*parts[0:3]), Rows.of(*parts[3:6])
+        if not self.control:
+            return Block(torch.from_numpy(sources), sampled, transposed)
+        mask = MaskWeights(Rows.of(parts[0], parts[1], parts[9]), Rows.of(parts[3], parts[4], parts[10]))
+        return Block(torch.from_numpy(sources), sampled, transposed, Rows.of(*parts[6:9]), mask)

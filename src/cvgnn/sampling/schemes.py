@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from cvgnn.errors import unknown_name
+from cvgnn.errors import require_known
 
 Scheme = Literal["without-replacement", "with-replacement", "paper", "released"]
 SCHEMES: tuple[str, ...] = get_args(Scheme)
@@ -27,6 +27,5 @@ def scheme_code(scheme: str) -> int:
     >>> scheme_code("paper")
     2
     """
-    if scheme not in SCHEMES:
-        raise unknown_name("scheme", scheme, SCHEMES)
+    require_known("scheme", scheme, SCHEMES)
     return SCHEMES.index(scheme)

@@ -1,17 +1,21 @@
-"""Training by Algorithm 1, exact evaluation, and the record of a run."""
+"""Training by Algorithm 1: the trainer, callbacks, exact evaluation, checkpoints and run folders.
 
-from cvgnn.training.evaluate import Accuracies as Accuracies
-from cvgnn.training.evaluate import Evaluator as Evaluator
+`trainer` has the loop and `trainer_builder` makes a trainer from a config; `run` trains with a run folder
+(`run_folder`), whose state `checkpoint` saves and `resume` compares with the present run.
+"""
+
+from cvgnn.training.callbacks import Callback as Callback
+from cvgnn.training.evaluation import Accuracies as Accuracies
+from cvgnn.training.evaluation import Evaluator as Evaluator
 from cvgnn.training.guard import Diverged as Diverged
 from cvgnn.training.guard import Guard as Guard
 from cvgnn.training.outputs import OUTPUTS as OUTPUTS
 from cvgnn.training.outputs import Output as Output
-from cvgnn.training.recorder import Recorder as Recorder
-from cvgnn.training.recorder import as_row as as_row
-from cvgnn.training.recorder import from_row as from_row
+from cvgnn.training.run_folder import as_row as as_row
+from cvgnn.training.run_folder import from_row as from_row
 from cvgnn.training.schedules import SCHEDULES as SCHEDULES
 from cvgnn.training.schedules import make_schedule as make_schedule
-from cvgnn.training.state import restore_trainer as restore_trainer
-from cvgnn.training.state import trainer_state as trainer_state
 from cvgnn.training.trainer import EpochRecord as EpochRecord
 from cvgnn.training.trainer import Trainer as Trainer
+from cvgnn.training.training_state import restore_trainer as restore_trainer
+from cvgnn.training.training_state import trainer_state as trainer_state

@@ -1,4 +1,4 @@
-"""What is looked at before a step is taken: a loss or a gradient that is not a number must not reach the weights."""
+"""The check before a step: a loss or a gradient that is infinite or NaN must not reach the weights."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cvgnn.ops.optimizer_step import sum_of_squares
 from cvgnn.ops.row_input import RowInput
 from cvgnn.sampling import Batch, SparseInput
 
-_SHOWN_IDS = 8
+_MAX_IDS = 8
 
 
 class Diverged(CvgnnError):
-    """Training met a number that is none, and stopped before it reached the weights or the histories.
+    """Training stopped before an infinite value or NaN reached the weights or the histories.
 
     Args:
         step: `t`.
-        what: which tensor was the first that is not finite, in words.
+        what: the first tensor that is not finite.
         ids: the batch's node ids.
     """
 
@@ -32,8 +32,8 @@ class Diverged(CvgnnError):
         self.step = step
         self.what = what
         self.ids = ids
-        shown = ", ".join(map(str, ids[:_SHOWN_IDS])) + (", ..." if len(ids) > _SHOWN_IDS else "")
-        batch = f" on a batch of {len(ids)} nodes ({shown})" if ids else ""
+        listed = ", ".join(map(str, ids[:_MAX_IDS])) + (", ..." if len(ids) > _MAX_IDS else "")
+        batch = f" on a batch of {len(ids)} nodes ({listed})" if ids else ""
         super().__init__(
             f"training diverged at step {step}{batch}: {what}; try a smaller lr, clip_norm=1, or bad_step='skip'"
         )
@@ -42,12 +42,12 @@ class Diverged(CvgnnError):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """The rules before a step.
+    """Which steps are taken.
 
     Args:
-        clip_norm: the largest norm that the gradient of all parameters together may have; a longer one is shortened.
-        skip_bad: leave out a step whose loss or gradient is not finite, instead of stopping.
-        most_skipped: so many in a row stop the run all the same.
+        clip_norm: the largest norm of the gradient over all parameters; a larger one is scaled down to it.
+        skip_bad: skip a step whose loss or gradient is not finite, instead of stopping.
+        most_skipped: stop after so many skipped steps in a row.
     """
 
     clip_norm: float | None = None
@@ -65,22 +65,23 @@ class Guard:
         Args:
             loss: must be finite.
             parameters: their gradients must be.
-            staged: what the histories will keep; dropout can hide an entry of it from loss and gradients.
+            staged: rows to be written to the histories, which must be finite too: dropout can hide an entry of them
+                from loss and gradients.
         """
         if not math.isfinite(loss) or not all(map(is_finite, staged)):
             return False
-        norm, clip_norm = gradient_norm([p.grad for p in parameters if p.grad is not None]), self.clip_norm
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norm = gradient_norm(gradients)  # one pass over the gradients serves both checks
         if not math.isfinite(norm):
             return False
-        if clip_norm is not None and norm > clip_norm:
-            for p in parameters:
-                if p.grad is not None:
-                    p.grad.mul_(clip_norm / norm)
+        if self.clip_norm is not None and norm > self.clip_norm:
+            for gradient in gradients:
+                gradient.mul_(self.clip_norm / norm)
         return True
 
 
 def gradient_norm(gradients: list[Tensor]) -> float:
-    """The Euclidean norm of all gradients together; not finite if one of their entries is not.
+    """The Euclidean norm over all gradients; not finite if one of their entries is not.
 
     >>> gradient_norm([torch.tensor([3.0]), torch.tensor([4.0])])
     5.0
@@ -88,7 +89,7 @@ def gradient_norm(gradients: list[Tensor]) -> float:
     total = sum_of_squares(gradients)
     if math.isfinite(total):
         return math.sqrt(total)
-    # Squares overflow long before the numbers do.
+    # The squares of finite numbers may overflow: scaled by the largest entry they do not.
     largest = max(float(g.abs().max()) for g in gradients if g.numel())
     if not math.isfinite(largest):
         return largest
@@ -96,37 +97,41 @@ def gradient_norm(gradients: list[Tensor]) -> float:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether every entry is a number; a sum tells in one pass, unless it overflows."""
+    """Whether every entry is finite."""
+    # A sum is one pass and allocates nothing. It is finite if all entries are, unless it overflows.
     return math.isfinite(float(tensor.sum())) or bool(tensor.isfinite().all())
 
 
 def weights_are_finite(model: nn.Module) -> bool:
-    """Whether every parameter is a number everywhere."""
+    """Whether every entry of every parameter is finite."""
     return all(is_finite(p.detach()) for p in model.parameters())
 
 
 @torch.no_grad()
 def first_bad(model: Network, batch: Batch, estimator: Estimator, loss: float) -> str:
-    """The first tensor in the order of computation that is not finite, in words, with how much of it.
+    """The first tensor in the order of computation that is not finite, with the number of its bad entries.
 
-    Looks again at everything that the step computes; call it before weights or histories change.
+    Computes the step again; call it before weights or histories change.
     """
-    for name, tensor in _in_order(model, batch, estimator):
-        bad = int((~tensor.isfinite()).sum())
-        if bad:
-            return f"{name} has {bad} of {tensor.numel()} entries that are infinite or NaN"
-    if not math.isfinite(loss):
-        return f"the loss is {loss}, although the logits are finite"
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    for name, gradient in reversed(gradients.items()):  # backwards, as they were computed
-        bad = int((~gradient.isfinite()).sum())
-        if bad:
-            return f"the gradient of {name} has {bad} of {gradient.numel()} entries that are infinite or NaN"
-    return "a loss or a gradient is infinite or NaN"
+
+    def describe(tensors: Iterable[tuple[str, Tensor]]) -> str | None:
+        for name, tensor in tensors:
+            if bad := int((~tensor.isfinite()).sum()):
+                return f"{name} has {bad} of {tensor.numel()} entries that are infinite or NaN"
+        return None
+
+    gradients = [(f"the gradient of {name}", p.grad) for name, p in model.named_parameters() if p.grad is not None]
+    logits_are_finite = f"the loss is {loss}, although the logits are finite"
+    return (
+        describe(_in_order(model, batch, estimator))
+        or (None if math.isfinite(loss) else logits_are_finite)
+        or describe(reversed(gradients))  # backwards, as they were computed
+        or "a loss or a gradient is infinite or NaN"
+    )
 
 
 def _in_order(model: Network, batch: Batch, estimator: Estimator) -> Iterator[tuple[str, Tensor]]:
-    """What goes into a step, then what its forward pass computes, with their names."""
+    """The inputs of a step, then the tensors of its forward pass, with their names."""
     aggregated, own = model.reads
     if aggregated:
         yield _rows("P X", estimator.input(batch), model)
@@ -143,7 +148,7 @@ def _in_order(model: Network, batch: Batch, estimator: Estimator) -> Iterator[tu
     try:
         for name, tensor in model.trace(batch, estimator, linear=True):
             yield f"the logits, {name}," if name == logits else kinds[name[0]].format(name[3:-1]), tensor
-    finally:  # whoever stops looking at the first bad tensor must not leave staged history writes behind
+    finally:  # also if the caller stops at the first bad tensor: the pass has staged history writes
         estimator.discard()
 
 

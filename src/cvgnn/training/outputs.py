@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, final, get_args
 
+import torch
 from torch import Tensor, nn
 
 from cvgnn.rng import Purpose, derive
@@ -29,9 +32,46 @@ class BestByValidation:
         self.weights: Weights | None = None
 
     def offer(self, epoch: int, accuracy: float, model: nn.Module) -> None:
-        """Take the model's weights if `accuracy` beats all before."""
-        if accuracy > self.accuracy:
+        """Keep the model's weights if `accuracy` is higher than all before."""
+        if accuracy > self.accuracy:  # strictly: on a tie the earlier epoch stays
             self.epoch, self.accuracy, self.weights = epoch, accuracy, snapshot(model)
+
+
+@final
+class WeightAverage:
+    """The exponential moving average of the weights, `A_t = d_t A_{t-1} + (1 - d_t) W_t`, `d_t = min(d, (1+t)/(10+t))`.
+
+    The smaller decay of the first steps lets the average forget `W_1`; without it, `d = 0.999` would remember the
+    initial weights for thousands of steps.
+
+    Args:
+        model: holds `W_1`, from which the average starts.
+        decay: `d`.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights: Weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, t: int) -> None:
+        """Take `W` after step `t` into the average."""
+        share = 1.0 - min(self.decay, (1 + t) / (10 + t))
+        for name, parameter in model.named_parameters():
+            self.weights[name].lerp_(parameter, share)
+
+    @contextmanager
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """Give the model the averaged weights, and afterwards its own again."""
+        parameters = dict(model.named_parameters())
+        own = {name: p.data for name, p in parameters.items()}
+        for name, p in parameters.items():
+            p.data = self.weights[name]
+        try:
+            yield
+        finally:
+            for name, p in parameters.items():
+                p.data = own[name]
 
 
 @final
@@ -49,5 +89,6 @@ class UniformIterate:
 
     def offer(self, t: int, model: nn.Module) -> None:
         """Offer iterate `W_t`; call with `t = 1, 2, ...` in order."""
+        # A 64-bit draw modulo t: its bias is below t / 2^64.
         if derive(self.seed, Purpose.TAU, t) % t == 0:
             self.tau, self.weights = t, snapshot(model)

@@ -1,0 +1,128 @@
+"""`cvgnn inspect`: what a graph holds, without training."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from cvgnn.cli.argv import parse
+from cvgnn.config import GraphSource
+from cvgnn.data.table_options import TableOptions
+
+if TYPE_CHECKING:
+    from cvgnn.data import Graph
+
+_SHOWN_CLASSES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectCommand:
+    """Show nodes, edges, classes, splits and columns of a graph, and what looks suspicious; nothing is trained.
+
+    PATH is a folder with nodes and edges as .csv or .parquet, an .npz or .pt file, or a store (see docs/files.md).
+    """
+
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
+    """The graph to read."""
+
+    directed: bool = False
+    """Keep the directions of the edges instead of making the graph undirected."""
+
+    split_seed: int = 0
+    """Seed of the random split, for a graph without a split."""
+
+    tables: Annotated[TableOptions, tyro.conf.arg(name="")] = dataclasses.field(default_factory=TableOptions)
+
+
+def inspect_command(argv: Sequence[str]) -> int:
+    """Parse the options, read the graph, print what it holds."""
+    command = parse(InspectCommand, argv, prog="cvgnn inspect", flags=True)
+    source = GraphSource(
+        graph=command.path,
+        directed=command.directed,
+        split_seed=command.split_seed,
+        **command.tables.table_options(),
+    )
+
+    from cvgnn.cli.output import set_result
+    from cvgnn.training.graph_source import load_source
+
+    logging.getLogger("cvgnn.data.io.table_folder.columns").setLevel(logging.WARNING)  # printed below
+    graph = load_source(source)
+    for line in describe(graph):
+        print(line)
+    set_result(
+        {
+            "nodes": graph.num_nodes, "entries": graph.num_edges, "features": graph.num_features,
+            "classes": graph.num_classes, "split": graph.split, "suspicions": suspicions(graph),
+        }
+    )  # fmt: skip
+    return 0
+
+
+def describe(graph: Graph) -> list[str]:
+    """The lines to print about a graph."""
+    import numpy as np
+    from scipy import sparse
+    from scipy.sparse.csgraph import connected_components
+
+    from cvgnn.data.io.preprocessing import Preprocessing, print_table
+
+    n, degree = graph.num_nodes, graph.degree.numpy()
+    shape = (np.ones(graph.num_edges, dtype=np.int8), graph.indices.numpy(), graph.indptr.numpy())
+    count, component = connected_components(sparse.csr_array(shape, shape=(n, n)), directed=False)
+    largest = int(np.bincount(component).max())
+    lines = [
+        str(graph),
+        f"degrees: {degree.min()} to {degree.max()}, median {np.median(degree):g}, mean {degree.mean():.2f}",
+        f"components: {count}, the largest with {largest} nodes ({100 * largest / n:.1f} %)",
+        f"split: {graph.split}",
+    ]
+    y = graph.y.numpy()
+    parts = [y, *(y[ids.numpy()] for ids in (graph.train_ids, graph.val_ids, graph.test_ids))]
+    counts = np.stack([np.bincount(part[part >= 0], minlength=graph.num_classes) for part in parts])
+    names = graph.class_names or tuple(map(str, range(graph.num_classes)))
+    rows: list[tuple[str, ...]] = [("class", "nodes", "train", "val", "test")]
+    rows += [(names[c][:40], *map(str, counts[:, c].tolist())) for c in range(min(graph.num_classes, _SHOWN_CLASSES))]
+    rows += [("unknown", str(int((y < 0).sum())), "", "", "")] if (y < 0).any() else []
+    lines += ["classes:", print_table(rows)]
+    if graph.num_classes > _SHOWN_CLASSES:
+        lines.append(f"  ... and {graph.num_classes - _SHOWN_CLASSES} more")
+    if graph.preprocessing is not None:
+        columns = Preprocessing.from_dict(graph.preprocessing).table()
+        lines += ["columns:", print_table([("column", "kind", "what it becomes"), *columns])]
+    found = suspicions(graph)
+    return [*lines, "suspicions:" if found else "suspicions: none", *(f"  {line}" for line in found)]
+
+
+def suspicions(graph: Graph) -> list[str]:
+    """What may be a mistake in the data, though it can be trained on."""
+    import numpy as np
+    import torch
+
+    found = []
+    y, names = graph.y.numpy(), graph.class_names
+    known = set(np.unique(y[y >= 0]).tolist())
+    absent = sorted(known - set(y[graph.train_ids.numpy()].tolist()))
+    if absent:
+        shown = ", ".join(str(c) if names is None else names[c] for c in absent[:5])
+        found.append(f"{len(absent)} classes have no training node: {shown}; they are never predicted")
+    alone = int((graph.degree == 0).sum())
+    if alone:
+        found.append(f"{alone} nodes have no edge; they are classified by their own features alone")
+    if isinstance(graph.x, torch.Tensor):
+        rows = np.ascontiguousarray(graph.x.numpy())
+        _, repeats = np.unique(rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))), return_counts=True)
+        same = int((repeats - 1).sum())
+        if same:
+            found.append(f"{same} nodes have the same features as another node")
+    for part in ("val", "test"):
+        if getattr(graph, f"{part}_ids").numel() == 0:
+            found.append(f"the {part} split is empty")
+    return found

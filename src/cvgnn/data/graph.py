@@ -1,0 +1,177 @@
+"""The graph a model is trained on: structure, features, labels and split, checked once and never changed."""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cvgnn.data.sparse_features import SparseFeatures
+from cvgnn.data.split import SPLITS
+from cvgnn.data.structure_check import check_split, check_structure
+from cvgnn.errors import CvgnnError, error_context, require, require_integer
+
+MAX_NODES = 2**31 - 1
+IDS = tuple(f"{part}_ids" for part in SPLITS)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Graph:
+    """An immutable, validated graph for node classification; see `cvgnn.from_edges` to build one.
+
+    Args:
+        indptr: int64 `[N + 1]`, CSR offsets; the neighbors of `v` are `indices[indptr[v]:indptr[v+1]]`.
+        indices: int32 `[E]`, neighbors, ascending within a row, without `v` itself and without duplicates.
+        edge_weight: float `[E]`, positive, or None for weight 1 everywhere.
+        x: features, dense float `[N, F]` or `SparseFeatures`.
+        y: int64 `[N]`, class of each node; -1 where unknown (allowed outside the split only).
+        num_classes: `C`; labels lie in `0..C-1`.
+        train_ids, val_ids, test_ids: int64, node ids, disjoint; `train_ids` is not empty.
+        directed: whether the reverse of an edge may be missing (then `N_v` are the sources of messages to `v`).
+        name: for messages and records.
+        node_names: int64 or string `[N]`, the user's own node ids; None where they are `0..N-1`.
+        class_names: `C` strings, the user's own labels; None where they are `0..C-1`.
+        preprocessing: how `x` was made from the columns of a table, as JSON; None for other graphs.
+        split: the origin of the split, for the record: `"given"`, or the seed and sizes of a random one.
+        PX: `P X` where it is precomputed, in `x`'s form, for the normalization named by `PX_normalization`.
+        validated: skip all checks, for a graph whose arrays were checked when they were written.
+        built: skip the check of the structure, for one that `from_edges` made.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    edge_weight: Tensor | None = None
+    x: Tensor | SparseFeatures
+    y: Tensor
+    num_classes: int
+    train_ids: Tensor
+    val_ids: Tensor
+    test_ids: Tensor
+    directed: bool = False
+    name: str = "graph"
+    node_names: np.ndarray | None = None
+    class_names: tuple[str, ...] | None = None
+    split: str = "given"
+    preprocessing: dict[str, Any] | None = None
+    PX: Tensor | SparseFeatures | None = None
+    PX_normalization: str | None = None
+    validated: InitVar[bool] = False
+    built: InitVar[bool] = False
+
+    def __post_init__(self, validated: bool, built: bool) -> None:
+        if validated:
+            return
+        for name in ("indptr", "indices", "y", *IDS):
+            _require_integers(getattr(self, name), name)
+        require_integer("num_classes", self.num_classes, at_least=1)
+        if not built:
+            self.check_structure()
+        dtypes = {"indptr": torch.int64, "indices": torch.int32, "y": torch.int64}
+        for name, dtype in dtypes.items():
+            object.__setattr__(self, name, getattr(self, name).to(dtype).contiguous())
+        for name in IDS:
+            object.__setattr__(self, name, _sorted_ids(getattr(self, name), name, self.num_nodes))
+        self._check_features()
+        n, y = self.num_nodes, self.y.numpy()
+        require(y.shape == (n,), f"y must have one label per node, [{n}]; it has shape {list(y.shape)}")
+        check_split({name: getattr(self, name).numpy() for name in IDS}, y, self.num_classes)
+        self._check_names()
+
+    @property
+    def num_nodes(self) -> int:
+        """`N`."""
+        return self.indptr.numel() - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Entries of `A`: each undirected edge counts twice, self loops not at all."""
+        return self.indices.numel()
+
+    @property
+    def num_features(self) -> int:
+        """`F`, the width of `x`."""
+        return self.x.shape[1]
+
+    @property
+    def degree(self) -> Tensor:
+        """int64 `[N]`, number of neighbors of each node."""
+        return self.indptr.diff()
+
+    def __repr__(self) -> str:
+        kind = "sparse" if isinstance(self.x, SparseFeatures) else "dense"
+        sizes = "/".join(str(ids.numel()) for ids in (self.train_ids, self.val_ids, self.test_ids))
+        edges = f"{self.num_edges} directed edges" if self.directed else f"{self.num_edges // 2} edges"
+        return (
+            f"Graph({self.name}: {self.num_nodes} nodes, {edges}, {self.num_features} {kind} features, "
+            f"{self.num_classes} classes, split {sizes})"
+        )
+
+    def check_structure(self) -> None:
+        """Refuse invalid offsets, neighbors or weights; compiled code relies on them."""
+        n, weight = self.num_nodes, self.edge_weight
+        require(0 < n <= MAX_NODES, f"a graph needs 1 to {MAX_NODES} nodes; this one has {n}")
+        if weight is not None:
+            require(
+                weight.shape == self.indices.shape and weight.is_floating_point(),
+                f"edge_weight must be floating point of shape [{self.num_edges}]; it is {weight.dtype} of shape "
+                f"{list(weight.shape)}",
+            )
+        weights = None if weight is None else weight.double().numpy()
+        with error_context(after="; cvgnn.from_edges makes a graph from edges in any order"):
+            check_structure(self.indptr.numpy(), self.indices.numpy(), weights, directed=self.directed)
+
+    def _check_features(self) -> None:
+        values = self.x.values if isinstance(self.x, SparseFeatures) else self.x
+        require(
+            len(self.x.shape) == 2 and self.x.shape[0] == self.num_nodes,
+            f"x must have one row per node, [{self.num_nodes}, F]; it has shape {list(self.x.shape)}",
+        )
+        require(self.x.shape[1] > 0, "x has no columns; a model needs at least one feature")
+        require(
+            self.x.dtype in (torch.float32, torch.float64),
+            f"x must be float32 or float64, not {self.x.dtype}; convert it with .float()",
+        )
+        require(
+            self.PX is None or (tuple(self.PX.shape) == tuple(self.x.shape) and self.PX_normalization is not None),
+            "PX must have the shape of x, and PX_normalization must name the normalization it was made with",
+        )
+        # One pass without a mask of the matrix's size: a sum is finite only if every entry is (or on overflow).
+        bad = torch.empty(0) if bool(torch.isfinite(values.sum())) else (~torch.isfinite(values)).nonzero()
+        if bad.numel():
+            entry = bad[0].tolist()
+            if isinstance(self.x, SparseFeatures):
+                row = int(torch.searchsorted(self.x.indptr, entry[0], right=True)) - 1
+                entry = [row, int(self.x.indices[entry[0]])]
+            raise CvgnnError(f"x has a NaN or infinite value at node {entry[0]}, column {entry[1]}")
+
+    def _check_names(self) -> None:
+        n, c = self.num_nodes, self.num_classes
+        if self.node_names is not None:
+            shape = self.node_names.shape
+            require(shape == (n,), f"node_names must name every node, [{n}]; it has shape {list(shape)}")
+        if self.class_names is not None:
+            require(len(self.class_names) == c, f"class_names has {len(self.class_names)} names for {c} classes")
+
+
+def _require_integers(values: object, what: str) -> None:
+    kind = f"{values.dtype} of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+    mask = isinstance(values, Tensor) and values.dtype == torch.bool
+    hint = " (turn a mask into ids with mask.nonzero().flatten())" if mask else ""
+    require(
+        isinstance(values, Tensor) and values.dim() == 1 and not values.is_floating_point() and not mask,
+        f"{what} must be a tensor of integers, one-dimensional; it is {kind}{hint}",
+    )
+
+
+def _sorted_ids(ids: Tensor, what: str, num_nodes: int) -> Tensor:
+    ids = ids.to(torch.int64).sort().values  # a copy
+    for node in ids[[0, -1]].tolist() if ids.numel() else ():
+        require(0 <= node < num_nodes, f"{what} must lie in 0..{num_nodes - 1}; found {node}")
+    twice = ids[1:][ids[1:] == ids[:-1]].tolist()
+    if twice:
+        raise CvgnnError(f"{what} names node {twice[0]} twice")
+    return ids

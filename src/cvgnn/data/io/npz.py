@@ -1,0 +1,126 @@
+"""Reads a graph from an `.npz` file, without pickle and without trust in the sizes that the archive declares."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cvgnn.data import Graph, RandomSplit
+from cvgnn.data.array_converter import checked_csr, from_arrays, split_mask
+from cvgnn.data.io.npy import DAMAGE, read_array
+from cvgnn.data.io.size_checks import check_archive
+from cvgnn.data.split import SPLITS
+from cvgnn.errors import CvgnnError, require, unknown_name
+from cvgnn.utils.formatting import join_printable
+
+_SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
+KEYS = (
+    *("edge_index", "edges", "edge_weight", "x", *_SPARSE, "y"),
+    *(f"{part}_{form}" for form in ("ids", "mask") for part in SPLITS),
+    *("node_names", "class_names", "num_classes"),
+)
+
+
+def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = False) -> Graph:
+    """Read a graph from the arrays of an `.npz` file. Any other key than these is an error.
+
+    Args:
+        path: holds `edge_index` `[2, m]` or `edges` `[m, 2]`; `x` `[N, F]`, or its CSR parts `x_data`, `x_indices`,
+            `x_indptr`, `x_shape`; `y` `[N]`, integers or strings; optionally `edge_weight` `[m]`, `train_ids`,
+            `val_ids`, `test_ids` (or `train_mask`, ... `[N]`), `node_names` `[N]`, `class_names` `[C]`, `num_classes`.
+        split, directed: as in `read_graph`.
+    """
+    arrays = _read_arrays(path)
+    train, val, test = (_ids(arrays, part) for part in SPLITS)
+    names, num_classes = arrays.get("class_names"), arrays.get("num_classes")
+    if names is not None:
+        require(names.ndim == 1 and names.dtype.kind in "Uiu", "class_names must be a vector of strings")
+    if num_classes is not None:
+        whole = num_classes.size == 1 and num_classes.dtype.kind in "iu"
+        require(whole, f"num_classes must be one whole number; it is {num_classes.dtype}")
+    return from_arrays(
+        _edge_index(arrays),
+        x=_features(arrays),
+        y=_required(arrays, "y"),
+        train_ids=train,
+        val_ids=val,
+        test_ids=test,
+        split=split,
+        edge_weight=arrays.get("edge_weight"),
+        num_classes=None if num_classes is None else int(num_classes.reshape(())),
+        directed=directed,
+        name=path.stem,
+        node_names=arrays.get("node_names"),
+        class_names=None if names is None else names.astype(str).tolist(),
+    )
+
+
+def _edge_index(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    require(
+        ("edges" in arrays) != ("edge_index" in arrays),
+        "give the edges as edge_index [2, m] or as edges [m, 2], one of them; it has "
+        + ("both" if "edges" in arrays else "neither"),
+    )
+    if "edge_index" in arrays:
+        return arrays["edge_index"]
+    edges = arrays["edges"]
+    require(
+        edges.ndim == 2 and edges.shape[1] == 2,
+        f"edges must have shape [number of edges, 2]; it has {list(edges.shape)}",
+    )
+    return np.ascontiguousarray(edges.T)
+
+
+def _features(arrays: dict[str, np.ndarray]) -> Any:
+    if "x" in arrays:
+        surplus = [key for key in _SPARSE if key in arrays]
+        require(not surplus, f"give x or its sparse parts, not both; it has x and {', '.join(surplus)}")
+        return _float32(arrays["x"])
+    if "x_data" not in arrays:
+        _required(arrays, "x")
+    data, indices, indptr, shape = (_required(arrays, key) for key in _SPARSE)
+    for key, array in zip(_SPARSE[1:], (indices, indptr, shape), strict=True):
+        require(array.dtype.kind in "iu" and array.ndim == 1, f"{key} must be a vector of integers")
+    require(shape.size == 2 and bool((shape >= 0).all()), f"x_shape must be [N, F]; it is {shape.tolist()[:3]}")
+    return checked_csr(_float32(data), indices, indptr, (int(shape[0]), int(shape[1])), "x")
+
+
+def _ids(arrays: dict[str, np.ndarray], part: str) -> np.ndarray | None:
+    ids, mask = arrays.get(f"{part}_ids"), split_mask(arrays, part, _required(arrays, "y").size)
+    require(ids is None or mask is None, f"give {part}_ids or {part}_mask, not both")
+    return ids if mask is None else mask
+
+
+def _required(arrays: dict[str, np.ndarray], key: str) -> np.ndarray:
+    require(key in arrays, f"it has no {key}; it has: {', '.join(arrays) or 'nothing'}")
+    return arrays[key]
+
+
+def _float32(array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # overflow becomes infinite, which Graph refuses and locates
+        return array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    known = {f"{key}.npy": key for key in KEYS}
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            for member in members:
+                if member.filename not in known:
+                    raise unknown_name("key", member.filename.removesuffix(".npy"), KEYS)
+            check_archive(members)
+            for member in members:
+                key = known[member.filename]
+                require(key not in arrays, f"it holds the key {key} twice")
+                with archive.open(member) as stream:
+                    arrays[key] = read_array(stream, key, member.file_size)
+    except CvgnnError:
+        raise
+    except DAMAGE as error:
+        raise CvgnnError(f"it is damaged, or no .npz file ({join_printable([error])[:200]})") from None
+    return arrays

@@ -1,0 +1,487 @@
+"""Turns the columns of a table into features: fitted on the training nodes, stored as JSON, applied to any table with
+the same columns.
+
+A column becomes one or more features, by its kind:
+
+- number: standardised; by quantiles where it is skewed; divided by its scale where most values are 0, which stay 0; as
+  it is where it is 0/1 or standardised already.
+- boolean: 0 and 1.
+- category: one feature for each value that occurs in training; by its hash where there are many.
+- date: age in days before the newest training date, weekday and month, each standardised.
+- text: each word adds to the feature that its hash names.
+
+A missing number or date gets the median, a missing boolean the more frequent value, and the column gets one more
+feature, 1 where the cell was missing, if a training cell was.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, TypeAlias, final
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cvgnn.data.io.size_checks import FileError
+from cvgnn.utils.formatting import join_printable
+
+Cells: TypeAlias = Any
+"""A column: float64 `[rows]`, NaN where missing; a matrix `[rows, width]`; or large_string, null where missing."""
+
+Report = Callable[[str, np.ndarray, Callable[[int], str]], None]
+"""Gets a column, rows and what is wrong in a row."""
+
+KINDS = ("number", "boolean", "category", "date", "text", "vector", "dropped")
+ONE_HOT_LIMIT = 64
+HASHED = 128  # features of a category with more values, or of a text
+_CLIP = 10.0  # standard deviations
+_QUANTILES = 255
+_SKEWED = 3.0
+_MAX_COLUMNS = 1 << 20
+_BOOLEANS = {"true": 1.0, "yes": 1.0, "t": 1.0, "y": 1.0, "false": 0.0, "no": 0.0, "f": 0.0, "n": 0.0}
+_DATE_FORMATS = ("iso", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y")
+_EPOCH = datetime.datetime(1970, 1, 1)
+_OTHER_NUMBER = re.compile(r"[-+]?[$€£]?\s?\d[\d.,\s']*\s?[%$€£]?")
+_NUMERIC_FIELDS = {
+    "number": ("mean", "std", "fill"),
+    "boolean": ("fill",),
+    "date": ("newest", "age_std", "age_mean", "weekday_mean", "weekday_std", "month_mean", "month_std", "fill"),
+}
+
+
+@final
+@dataclass(frozen=True)
+class Preprocessing:
+    """The fitted preprocessing of a table.
+
+    Args:
+        columns: a JSON object for each column of the table: `name`, `kind`, and what the kind needs.
+    """
+
+    columns: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def fit(cls, cells: dict[str, Cells], train: np.ndarray, kinds: dict[str, str], report: Report) -> Preprocessing:
+        """Choose the kind of each column and its numbers.
+
+        Args:
+            cells: the columns.
+            train: ids of the training nodes; nothing else is looked at.
+            kinds: the kind of a column where the user named it: number, category or text.
+            report: called for each mistake that only a human can correct.
+        """
+        fitted = [_fit(name, _rows(column, train), kinds.get(name), report, train) for name, column in cells.items()]
+        if all(column["kind"] == "dropped" for column in fitted):
+            fitted = [_as_constant(column) for column in fitted]  # a model needs a feature; these do no harm
+        return cls(tuple(fitted))
+
+    def apply(self, cells: dict[str, Cells], rows: int, report: Report) -> np.ndarray:
+        """The features, float32 `[rows, F]`.
+
+        Args:
+            cells: the columns by name; those of `fit`, and perhaps others, which are not used.
+            rows: number of rows.
+            report: called for cells that do not fit their column's kind.
+        """
+        parts = [
+            _apply(column, cells[column["name"]], report) for column in self.columns if column["kind"] != "dropped"
+        ]
+        matrix = np.empty((rows, sum(part.shape[1] for part in parts)), dtype=np.float32)
+        left = 0
+        for part in parts:
+            matrix[:, left : left + part.shape[1]] = part
+            left += part.shape[1]
+        return matrix
+
+    @property
+    def used(self) -> list[str]:
+        """The columns that become features."""
+        return [column["name"] for column in self.columns if column["kind"] != "dropped"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"version": 1, "columns": list(self.columns)}
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Preprocessing:
+        """From JSON, which may come from anybody and is checked."""
+        columns = stored.get("columns") if isinstance(stored, dict) and stored.get("version") == 1 else None
+        if not isinstance(columns, list) or len(columns) > _MAX_COLUMNS or not all(map(_is_valid, columns)):
+            raise FileError("the stored preprocessing is damaged, or of another version of cvgnn; train again")
+        return cls(tuple(columns))
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """Column, kind and what is done with it, for printing; neighbors with the same treatment share a line."""
+        lines: list[tuple[list[str], str, str]] = []
+        for column in self.columns:
+            kind, what = column["kind"], _words(column)
+            if lines and lines[-1][1:] == (kind, what):
+                lines[-1][0].append(column["name"])
+            else:
+                lines.append(([column["name"]], kind, what))
+        return [(_few(names), kind, what) for names, kind, what in lines]
+
+
+def parse_dates(text: pa.Array, form: str) -> np.ndarray:
+    """Days since 1970, float64, NaN where a cell is missing or no date of this form."""
+    encoded = text.dictionary_encode()
+    days = np.array([*(_days(value, form) for value in encoded.dictionary.to_pylist()), math.nan])
+    found: np.ndarray = days[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)]
+    return found
+
+
+def date_form(text: pa.Array) -> str | None:
+    """The form of dates that most cells have, None if fewer than half have one; "ambiguous" if two forms are alike."""
+    values = pc.unique(text.drop_null()).to_pylist()
+    counts = {form: sum(not math.isnan(_days(value, form)) for value in values) for form in _DATE_FORMATS}
+    form = max(counts, key=counts.__getitem__)
+    if not values or counts[form] <= len(values) / 2:
+        return None
+    return "ambiguous" if form == "%d/%m/%Y" and counts["%m/%d/%Y"] == counts[form] else form
+
+
+def to_numbers(text: pa.Array) -> np.ndarray:
+    """The cells as float64, NaN where a cell is missing or no number."""
+    try:
+        found: np.ndarray = pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        encoded = text.dictionary_encode()
+        numbers = np.array([*(_number(value) for value in encoded.dictionary.to_pylist()), math.nan])
+        found = numbers[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)]
+    return found
+
+
+def missing(cells: Cells) -> np.ndarray:
+    """bool `[rows]`: which cells are missing."""
+    if isinstance(cells, np.ndarray):
+        return np.isnan(cells) if cells.ndim == 1 else np.zeros(len(cells), dtype=bool)
+    found: np.ndarray = cells.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+# Fitting
+
+
+def _rows(cells: Cells, ids: np.ndarray) -> Cells:
+    return cells[ids] if isinstance(cells, np.ndarray) else cells.take(pa.array(ids))
+
+
+def _fit(name: str, cells: Cells, kind: str | None, report: Report, train: np.ndarray) -> dict[str, Any]:
+    """The fitted column; `cells` are those of the training nodes."""
+    if isinstance(cells, np.ndarray) and cells.ndim == 2:
+        return {"name": name, "kind": "vector", "width": cells.shape[1]}
+    gone = missing(cells)
+    share = round(float(gone.mean()), 4) if len(gone) else 1.0
+    base = {"name": name, "missing": share}
+    if gone.all():
+        return {**base, "kind": "dropped", "why": "no training node has a value"}
+    if kind in ("category", "text"):
+        return _fit_words(base, as_text(cells), kind)
+    if isinstance(cells, np.ndarray):
+        return _fit_numbers(base, cells)
+    values: list[str] = pc.unique(cells.drop_null()).to_pylist()
+    lower = {value.lower() for value in values}
+    numbers = to_numbers(cells)
+    if kind == "number" or np.isfinite(numbers).sum() > 0.5 * (~gone).sum():
+        return _fit_numbers(base, numbers)
+    if lower <= _BOOLEANS.keys() and len({_BOOLEANS[value] for value in lower}) <= 2:
+        if len(lower) == 1:
+            return (
+                {**base, "kind": "dropped", "why": f"always {join_printable(values[:1])[:40]}"}
+                if share == 0
+                else _fit_words(base, cells, "category")
+            )
+        truth = np.array([_BOOLEANS[value.lower()] for value in cells.drop_null().to_pylist()])
+        return {**base, "kind": "boolean", "fill": float(truth.mean() > 0.5)}
+    form = date_form(cells)
+    if form == "ambiguous":
+        row = int(np.argmax(~gone))
+        what = "the dates may be day/month or month/day; write them as 2024-01-31, or name the column in --ignore"
+        report(name, train[[row]], lambda _: f"{values[0][:40]!r}: {what}")
+        form = "%d/%m/%Y"
+    if form is not None:
+        return _fit_dates(base, parse_dates(cells, form), form)
+    if sum(bool(_OTHER_NUMBER.fullmatch(value)) for value in values) > 0.5 * len(values):
+        row = int(np.argmax(~gone))
+        what = "looks like a number in another notation; write 1234.5, or name the column in --category or --ignore"
+        report(name, train[[row]], lambda _: f"{values[0][:40]!r} {what}")
+    return _fit_words(base, cells, None)
+
+
+def as_text(cells: Cells) -> pa.Array:
+    """The cells as large_string; whole numbers without a decimal point."""
+    if not isinstance(cells, np.ndarray):
+        return cells
+    text = [None if math.isnan(value) else f"{value:.17g}" for value in cells.tolist()]
+    return pa.array(text, pa.large_string())
+
+
+def _fit_numbers(base: dict[str, Any], numbers: np.ndarray) -> dict[str, Any]:
+    x = numbers[np.isfinite(numbers)]
+    if not x.size:
+        return {**base, "kind": "dropped", "why": "no training node has a number"}
+    low, high = float(x.min()), float(x.max())
+    if low == high and base["missing"] == 0:
+        return {**base, "kind": "dropped", "why": f"constant, {low:g}", "constant": low}
+    found = {**base, "kind": "number", "fill": float(np.median(x))}
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = float(x.mean()), float(x.std())
+        scale = float(np.sqrt(np.mean(x * x)))
+        skew = float(np.mean(((x - mean) / std) ** 3)) if std > 0 else 0.0
+    if np.isin(x, (0.0, 1.0)).all() or (abs(mean) <= 0.5 and 0.5 <= std <= 2 and abs(skew) < _SKEWED):
+        return {**found, "how": "kept", "mean": 0.0, "std": 1.0}
+    if (x == 0).mean() >= 0.5 and math.isfinite(scale):
+        return {**found, "how": "scaled", "mean": 0.0, "std": scale}
+    if not (math.isfinite(mean) and math.isfinite(std)) or abs(skew) > _SKEWED:
+        share = (np.arange(min(_QUANTILES, x.size)) + 0.5) / min(_QUANTILES, x.size)
+        knots, group = np.unique(np.quantile(x, share), return_inverse=True)
+        scores = np.array([NormalDist().inv_cdf(p) for p in share.tolist()])
+        middle = np.bincount(group, scores) / np.bincount(group)
+        return {
+            **found,
+            "how": "quantiles",
+            "mean": 0.0,
+            "std": 1.0,
+            "knots": knots.tolist(),
+            "scores": middle.tolist(),
+        }
+    return {**found, "how": "standardised", "mean": mean, "std": std if std > 0 else 1.0}
+
+
+def _fit_dates(base: dict[str, Any], days: np.ndarray, form: str) -> dict[str, Any]:
+    known = days[~np.isnan(days)]
+    if not known.size or (known.min() == known.max() and base["missing"] == 0):
+        return {**base, "kind": "dropped", "why": "the same date everywhere"}
+    newest, fill = float(known.max()), float(np.median(known))
+    found = {**base, "kind": "date", "form": form, "newest": newest, "fill": fill}
+    for part, values in _date_parts(known, newest).items():
+        std = float(values.std())
+        found |= {f"{part}_mean": float(values.mean()), f"{part}_std": std if std > 0 else 1.0}
+    return found
+
+
+def _fit_words(base: dict[str, Any], text: pa.Array, kind: str | None) -> dict[str, Any]:
+    if kind == "text":
+        return {**base, "kind": "text", "width": HASHED}
+    values = sorted(pc.unique(text.drop_null()).to_pylist())
+    known = len(text) - text.null_count
+    if len(values) == 1 and base["missing"] == 0:
+        return {**base, "kind": "dropped", "why": f"always {join_printable(values)[:40]}"}
+    if kind is None and len(values) > max(20, 0.5 * known):  # names or free text
+        why = f"{len(values)} different values in {known} cells; --text uses its words, --category its values"
+        return {**base, "kind": "dropped", "why": why}
+    if len(values) <= ONE_HOT_LIMIT:
+        return {**base, "kind": "category", "values": values}
+    return {**base, "kind": "category", "width": HASHED, "different": len(values)}
+
+
+def _as_constant(column: dict[str, Any]) -> dict[str, Any]:
+    """A column without information, as a number: alone, it gives each node the same feature."""
+    value = column.get("constant", 0.0)
+    if "constant" not in column:
+        return column
+    name = column["name"]
+    return {"name": name, "missing": 0.0, "kind": "number", "how": "kept", "mean": 0.0, "std": 1.0, "fill": value}
+
+
+# Applying
+
+
+def _apply(column: dict[str, Any], cells: Cells, report: Report) -> np.ndarray:
+    """`[rows, width]`, the features of a column."""
+    kind, name = column["kind"], column["name"]
+    if kind == "vector":
+        good = isinstance(cells, np.ndarray) and cells.ndim == 2 and cells.shape[1] == column["width"]
+        if not good:
+            raise FileError(f"column {name!r} must hold lists of {column['width']} numbers, as in the run's table")
+        return np.asarray(cells)
+    if isinstance(cells, np.ndarray) and cells.ndim == 2:
+        raise FileError(f"column {name!r} holds lists, but in the run's table it does not")
+    gone = missing(cells)
+    if kind in ("category", "text"):
+        return _apply_words(column, as_text(cells), gone)
+    if kind == "date":
+        text = isinstance(cells, pa.Array)
+        values = parse_dates(cells, column["form"]) if text else np.asarray(cells, dtype=np.float64)
+        what = "no date of the form that the column has"
+    elif kind == "boolean":
+        values = _booleans(cells)
+        what = "neither true nor false, as the column's other values are"
+    else:
+        values = to_numbers(cells) if isinstance(cells, pa.Array) else cells
+        what = "no number"
+    bad = np.flatnonzero(np.isnan(values) & ~gone)
+    if bad.size:
+        report(name, bad, lambda row: f"{str(cells[row])[:80]!r} is {what}")
+    infinite = np.flatnonzero(np.abs(values) > np.finfo(np.float32).max)
+    if infinite.size and isinstance(cells, pa.Array):  # of columns of numbers the reader has told it
+        report(name, infinite, lambda row: f"{str(cells[row])[:80]!r} is not a finite number")
+    filled = np.where(np.isnan(values), column["fill"], values)
+    parts = [_scaled(column, filled)] if kind == "number" else [filled]
+    if kind == "date":
+        parts = [
+            np.clip((part - column[f"{key}_mean"]) / column[f"{key}_std"], -_CLIP, _CLIP)
+            for key, part in _date_parts(filled, column["newest"]).items()
+        ]
+    if column["missing"] > 0:
+        parts.append(gone)
+    with np.errstate(over="ignore"):
+        return np.stack([part.astype(np.float32) for part in parts], axis=1)
+
+
+def _scaled(column: dict[str, Any], values: np.ndarray) -> np.ndarray:
+    if column["how"] == "kept":
+        return values
+    if column["how"] == "quantiles":
+        found: np.ndarray = np.interp(values, column["knots"], column["scores"])
+        return found
+    with np.errstate(over="ignore"):
+        return np.asarray(np.clip((values - column["mean"]) / column["std"], -_CLIP, _CLIP))
+
+
+def _apply_words(column: dict[str, Any], text: pa.Array, gone: np.ndarray) -> np.ndarray:
+    values = column.get("values")
+    hashed = 0 if values is not None else column["width"]
+    width = len(values) if values is not None else hashed
+    encoded = text.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    # A row for each different value: there are fewer of them than nodes.
+    vocabulary: list[str] = encoded.dictionary.to_pylist()
+    table = np.zeros((len(vocabulary) + 1, width + (column["missing"] > 0)), dtype=np.float32)
+    number = {value: i for i, value in enumerate(values or ())}
+    for row, value in enumerate(vocabulary):
+        if column["kind"] == "text":
+            words = re.findall(r"\w+", value.lower())
+            for word in words:
+                table[row, crc32(word.encode()) % hashed] += 1.0 / math.sqrt(len(words))
+        elif values is None:
+            table[row, crc32(value.encode("utf-8", "replace")) % hashed] = 1.0
+        elif value in number:  # an unseen value has no feature
+            table[row, number[value]] = 1.0
+    if column["missing"] > 0:
+        table[-1, -1] = 1.0
+    found: np.ndarray = table[np.where(gone, -1, codes)]
+    return found
+
+
+def _booleans(cells: Cells) -> np.ndarray:
+    if isinstance(cells, np.ndarray):
+        return np.where(np.isin(cells, (0.0, 1.0)), cells, math.nan)
+    encoded = cells.dictionary_encode()
+    known = {**_BOOLEANS, "0": 0.0, "1": 1.0}
+    values = np.array([*(known.get(value.lower(), math.nan) for value in encoded.dictionary.to_pylist()), math.nan])
+    found: np.ndarray = values[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)]
+    return found
+
+
+def _date_parts(days: np.ndarray, newest: float) -> dict[str, np.ndarray]:
+    whole = np.floor(days).astype(np.int64)
+    month = whole.astype("M8[D]").astype("M8[M]").astype(np.int64) % 12 + 1
+    return {"age": newest - days, "weekday": ((whole + 3) % 7).astype(np.float64), "month": month.astype(np.float64)}
+
+
+def _days(value: str, form: str) -> float:
+    try:
+        if form == "iso":
+            # Python reads 20240131 and 2024-W05 too, but these are codes more often than dates.
+            found = datetime.datetime.fromisoformat(value.strip()) if value.strip()[4:5] == "-" else None
+        else:
+            found = datetime.datetime.strptime(value.strip(), form)
+        if found is None:
+            return math.nan
+        if found.tzinfo is not None:
+            found = found.astimezone(datetime.UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return math.nan
+    return (found - _EPOCH).total_seconds() / 86400.0
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return math.nan
+
+
+def _is_valid(column: Any) -> bool:
+    """Whether a stored column has the fields of its kind."""
+    if not isinstance(column, dict) or not isinstance(column.get("name"), str) or column.get("kind") not in KINDS:
+        return False
+    kind = column["kind"]
+    if kind == "dropped":
+        return isinstance(column.get("why"), str)
+    width = column.get("width", 1)
+    if type(width) is not int or not 1 <= width <= _MAX_COLUMNS:
+        return False
+    if kind == "vector":
+        return "width" in column
+    fields = ("missing", *_NUMERIC_FIELDS.get(kind, ()))
+    if not all(type(column.get(f)) in (int, float) and math.isfinite(column[f]) for f in fields):
+        return False
+    if any(column[f] <= 0 for f in fields if f.endswith("std")):
+        return False
+    if kind == "number":
+        knots, scores = column.get("knots", [0.0]), column.get("scores", [0.0])
+        if column.get("how") == "quantiles" and not ("knots" in column and "scores" in column):
+            return False
+        lists = all(isinstance(x, list) and all(type(v) in (int, float) for v in x) for x in (knots, scores))
+        known = column.get("how") in ("kept", "standardised", "scaled", "quantiles")
+        return bool(known and lists and knots and len(knots) == len(scores))
+    if kind == "category":
+        values = column.get("values")
+        return (
+            "width" in column
+            if values is None
+            else isinstance(values, list) and all(isinstance(v, str) for v in values)
+        )
+    if kind == "date":
+        return column.get("form") in _DATE_FORMATS and abs(column["newest"]) < 1e7 and abs(column["fill"]) < 1e7
+    return kind == "boolean" or "width" in column
+
+
+def _words(column: dict[str, Any]) -> str:
+    """What is done with a column."""
+    kind = column["kind"]
+    if kind == "dropped":
+        return str(column["why"])
+    if kind == "vector":
+        return f"{column['width']} numbers, as they are"
+    if kind == "number":
+        what = {
+            "kept": "as it is (0/1, or in scale)",
+            "scaled": f"divided by {column['std']:.4g} (most are 0)",
+            "quantiles": "quantiles (skewed)",
+            "standardised": f"standardised (mean {column['mean']:.4g}, deviation {column['std']:.4g})",
+        }[column["how"]]
+    elif kind == "date":
+        newest = np.datetime64(int(column["newest"]), "D")
+        what = f"age in days before {newest}, weekday, month"
+    elif kind == "boolean":
+        what = "0 and 1"
+    elif kind == "text":
+        what = f"words hashed to {column['width']} features"
+    elif "values" in column:
+        what = f"one-hot: {len(column['values'])} values"
+    else:
+        what = f"hashed to {column['width']} features: {column.get('different', 'many')} values"
+    gap = f"; {100 * column['missing']:.1f} % missing" if column["missing"] > 0 else ""
+    return what + gap + (", with an indicator" if gap else "")
+
+
+def _few(names: list[str]) -> str:
+    if len(names) < 4:
+        return join_printable(names)
+    return f"{join_printable([names[0]])} to {join_printable([names[-1]])} ({len(names)} columns)"
+
+
+def print_table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows of text with aligned columns, each line indented by two spaces."""
+    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+    return "\n".join("  " + "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in rows)

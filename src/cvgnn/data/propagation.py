@@ -1,0 +1,164 @@
+"""The propagation matrix `P`; nothing else in the package computes its weights.
+
+Legend: `A` adjacency without self loops; `D~ = diag((A + I) 1)`; `P = D~^-1/2 (A + I) D~^-1/2` (symmetric, the
+paper's) or `P = D~^-1 (A + I)` (random-walk); for layers with a separate weight for the node itself, no self loop:
+`P = D^-1 A` (mean; 0 for a node without neighbors) or `P = A` (sum). All are separable,
+`P[v, u] = left[v] (A + I)[v, u] right[u]`, so no weight is stored for an edge of an unweighted graph.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal, final, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cvgnn.data.graph import Graph
+from cvgnn.data.sparse_features import SparseFeatures
+from cvgnn.errors import require_known
+from cvgnn.ops.row_sum import Rows, row_blocks, weighted_sum
+
+Normalization = Literal["symmetric", "random-walk"]
+NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
+Aggregation = Literal["symmetric", "random-walk", "mean", "sum"]
+AGGREGATIONS: tuple[str, ...] = get_args(Aggregation)
+
+_ENTRIES_PER_CHUNK = 1 << 24  # of a block of rows, whose offsets must fit int32
+_ELEMENTS_PER_PIECE = 1 << 25  # of a block of columns of H: 128 MiB in float32
+
+
+@final
+class Propagation:
+    """`P` of one graph: exact products with it, and the separable weights that samplers need.
+
+    Args:
+        graph: gives `A`.
+        normalization: `"symmetric"` or `"random-walk"`, with self loops; `"mean"` or `"sum"`, without.
+        dtype: of the weights and products; the features' dtype if not given.
+
+    >>> from cvgnn.data.edges import from_edges
+    >>> g = from_edges([[0], [1]], x=torch.eye(3), y=[0, 0, 0], train_ids=[0])
+    >>> Propagation(g).product(torch.eye(3)).round(decimals=4).tolist()
+    [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    """
+
+    def __init__(
+        self, graph: Graph, *, normalization: Aggregation = "symmetric", dtype: torch.dtype | None = None
+    ) -> None:
+        require_known("normalization", normalization, AGGREGATIONS)
+        self.normalization = normalization
+        self.self_loop = normalization in NORMALIZATIONS
+        self.dtype = dtype or graph.x.dtype
+        self.indptr = graph.indptr
+        self.indices = graph.indices
+        self.edge_weight = None if graph.edge_weight is None else graph.edge_weight.to(self.dtype)
+        degree = _row_sums(graph) + float(self.self_loop)  # D~ or D, in float64
+        if normalization == "symmetric":
+            self.left = degree.rsqrt().to(self.dtype)
+            self.right = self.left
+        else:
+            left = torch.ones_like(degree) if normalization == "sum" else degree.reciprocal()
+            self.left = torch.where(degree > 0, left, 0.0).to(self.dtype)
+            self.right = torch.ones_like(self.left)
+
+    def to(self, device: torch.device) -> Propagation:
+        """The same matrix on another device, for exact inference there; `self` if it is on that device."""
+        if self.left.device == device:
+            return self
+        moved = copy.copy(self)
+        for name in ("indptr", "indices", "edge_weight", "left", "right"):
+            tensor = getattr(self, name)
+            setattr(moved, name, None if tensor is None else tensor.to(device))
+        return moved
+
+    @property
+    def num_nodes(self) -> int:
+        """`N`."""
+        return self.indptr.numel() - 1
+
+    def product(self, H: Tensor, *, row_scale: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """`P diag(row_scale) H` for all nodes; `P H` if there is no scale.
+
+        Args:
+            H: `[N, d]`, in node order.
+            row_scale: `[N]`.
+            dtype: of the result, to which sums are rounded; that of `P` if not given.
+
+        Returns:
+            `[N, d]`.
+        """
+        out = torch.empty(H.shape, dtype=dtype or self.dtype, device=H.device)
+        self.product_into(out, H, row_scale=row_scale)
+        return out
+
+    def product_into(self, out: Tensor, H: Tensor, *, row_scale: Tensor | None = None) -> None:
+        """Compute `out = P diag(row_scale) H`, some columns at a time.
+
+        `out` and `H` may be memory-mapped files: the rest of the memory is two matrices of `N` rows and few columns.
+        The result does not depend on how many columns.
+        """
+        width = max(1, _ELEMENTS_PER_PIECE // self.num_nodes)
+        right = self._right(row_scale)[:, None]
+        blocks = list(row_blocks(self.indptr.cpu().numpy(), _ENTRIES_PER_CHUNK))
+        for left_column in range(0, H.shape[1], width):
+            columns = slice(left_column, left_column + width)
+            scaled = H[:, columns] * right
+            for first, last in blocks:
+                piece = weighted_sum(self._adjacency_rows(first, last), scaled)
+                if self.self_loop:
+                    piece.add_(scaled[first:last])
+                out[first:last, columns] = piece.mul_(self.left[first:last, None])
+
+    def product_sparse(self, X: SparseFeatures, *, row_scale: Tensor | None = None) -> SparseFeatures:
+        """`P diag(row_scale) X` for sparse features, as sparse features."""
+        PX = self.sparse_product_rows(X, 0, self.num_nodes, row_scale=row_scale)
+        return SparseFeatures.from_scipy(PX).to(self.dtype)
+
+    def sparse_product_rows(self, X: SparseFeatures, first: int, last: int, *, row_scale: Tensor | None = None) -> Any:
+        """`(P diag(row_scale) X)[first:last]` as a SciPy CSR matrix in float64.
+
+        Only the rows of `X` that enter are read. They keep their order, and so do the entries of `P`: a row has the
+        same bits in whatever block it is computed.
+        """
+        from scipy import sparse
+
+        all_rows = last - first == self.num_nodes
+        a, b = int(self.indptr[first]), int(self.indptr[last])
+        neighbors = self.indices[a:b].numpy()
+        nodes = np.arange(first, last) if all_rows else np.union1d(neighbors, np.arange(first, last))
+        weight = np.ones(b - a) if self.edge_weight is None else self.edge_weight[a:b].numpy().astype(np.float64)
+        columns = neighbors if all_rows else np.searchsorted(nodes, neighbors)
+        shape = (last - first, nodes.size)
+        A = sparse.csr_array((weight, columns, self.indptr[first : last + 1].numpy() - a), shape=shape)
+        if self.self_loop:  # the block's nodes are contiguous
+            A = A + sparse.eye_array(*shape, k=int(np.searchsorted(nodes, first)))
+        scales = self.left[first:last].numpy(), self._right(row_scale).numpy()[nodes]
+        left, right = (sparse.diags_array(scale.astype(np.float64)) for scale in scales)
+        # In float64: SciPy adds the products of a row one after another, and float32 would lose digits.
+        rows = X.to_scipy().astype(np.float64) if all_rows else X.take_rows(nodes)
+        PX = (left @ A @ right @ rows).tocsr()
+        PX.sort_indices()
+        return PX
+
+    def dense(self) -> Tensor:
+        """`P` as a dense matrix `[N, N]`, for tests and tiny graphs."""
+        return self.product(torch.eye(self.num_nodes, dtype=self.dtype, device=self.left.device))
+
+    def _right(self, row_scale: Tensor | None) -> Tensor:
+        return self.right if row_scale is None else self.right * row_scale.to(self.dtype)
+
+    def _adjacency_rows(self, first: int, last: int) -> Rows:
+        a, b = int(self.indptr[first]), int(self.indptr[last])
+        offsets = (self.indptr[first : last + 1] - a).to(torch.int32)
+        weight = None if self.edge_weight is None else self.edge_weight[a:b]
+        return Rows(offsets, self.indices[a:b], weight)
+
+
+def _row_sums(graph: Graph) -> Tensor:
+    if graph.edge_weight is None:
+        return graph.degree.to(torch.float64)
+    sums = np.add.reduceat(np.append(graph.edge_weight.numpy().astype(np.float64), 0.0), graph.indptr[:-1].numpy())
+    sums[graph.degree.numpy() == 0] = 0.0  # reduceat returns the next entry for an empty row
+    return torch.from_numpy(sums)

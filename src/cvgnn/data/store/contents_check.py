@@ -1,0 +1,83 @@
+"""Checks of the arrays of a store: small ones whenever it is opened, all when it is written, in bounded memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from cvgnn.data import Graph, SparseFeatures
+from cvgnn.data.graph import IDS
+from cvgnn.data.store.store_files import report_damage
+from cvgnn.data.structure_check import check_offsets, check_split, first_bad
+from cvgnn.data.structure_check import check_structure as check_arrays
+from cvgnn.errors import CvgnnError
+
+# `open_store` reads arrays of at most this many entries; of larger offsets and splits, only both ends.
+SMALL = 1 << 20
+
+
+def check_small(folder: Path, graph: Graph) -> None:
+    """Check offsets, splits and labels as far as they are small, for `open_store`.
+
+    Args:
+        folder: the store, for messages.
+        graph: over mapped arrays.
+    """
+    with report_damage(folder):
+        offsets = {"indptr": (graph.indptr, graph.num_edges)}
+        offsets |= {f"{form}_indptr": (m.indptr, m.indices.numel()) for form, m in _sparse_matrices(graph)}
+        for name, (indptr, total) in offsets.items():
+            check_offsets(f"{name}.npy", indptr.numpy(), total, ends_only=indptr.numel() > SMALL)
+        _check_split(graph, limit=SMALL)
+
+
+def check_indices(folder: Path, graph: Graph) -> None:
+    """Check everything that compiled code relies on, in bounded memory: each index array is read once.
+
+    Offsets, neighbors and weights as in `Graph.check_structure`, columns of sparse features, splits and labels; not
+    the values of features.
+
+    Args:
+        folder: the store, for messages.
+        graph: over mapped arrays.
+    """
+    check_structure(folder, graph)
+    with report_damage(folder):
+        _check_split(graph)
+
+
+def check_all(folder: Path, graph: Graph) -> None:
+    """Check everything that `cvgnn.Graph` checks, for `StoreWriter.finish`; each array is read once."""
+    check_indices(folder, graph)
+    with report_damage(folder):
+        for form, matrix in (("x", graph.x), ("PX", graph.PX)):
+            if matrix is None:
+                continue
+            values = (matrix.values if isinstance(matrix, SparseFeatures) else matrix).numpy()
+            at = first_bad(values.reshape(-1), lambda part: ~np.isfinite(part))
+            if at is not None:
+                place = f"entry {at}" if values.ndim == 1 else f"node {at // values.shape[1]}"
+                raise CvgnnError(f"{form} has a NaN or infinite value at {place}")
+
+
+def check_structure(folder: Path, graph: Graph) -> None:
+    """Check offsets, neighbors, weights, and the offsets and columns of sparse features."""
+    with report_damage(folder):
+        weight = None if graph.edge_weight is None else graph.edge_weight.numpy()
+        check_arrays(graph.indptr.numpy(), graph.indices.numpy(), weight, directed=graph.directed, suffix=".npy")
+        for form, matrix in _sparse_matrices(graph):
+            columns, width = matrix.indices.numpy(), matrix.num_columns
+            check_offsets(f"{form}_indptr.npy", matrix.indptr.numpy(), columns.size)
+            at = first_bad(columns, lambda c, width=width: (c < 0) | (c >= width))  # type: ignore[misc]
+            if at is not None:
+                raise CvgnnError(f"{form}_indices.npy has {columns[at]} at entry {at}; columns lie in 0..{width - 1}")
+
+
+def _sparse_matrices(graph: Graph) -> list[tuple[str, SparseFeatures]]:
+    return [(form, m) for form, m in (("x", graph.x), ("PX", graph.PX)) if isinstance(m, SparseFeatures)]
+
+
+def _check_split(graph: Graph, *, limit: int | None = None) -> None:
+    splits = {name: getattr(graph, name).numpy() for name in IDS}
+    check_split(splits, graph.y.numpy(), graph.num_classes, limit=limit, suffix=".npy")

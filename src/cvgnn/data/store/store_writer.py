@@ -1,0 +1,255 @@
+"""Write a store piece by piece, in a folder beside it that is renamed when everything is on disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from math import prod
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, final
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from cvgnn.data.store import contents_check
+from cvgnn.data.store.header import HEADER, ArrayEntry, GraphFields, check_dtype, check_fields, header_text
+from cvgnn.data.store.store_files import DamagedStore, npy_header
+from cvgnn.data.store.store_reader import compute_sha256, open_store
+from cvgnn.errors import CvgnnError, require
+from cvgnn.utils import atomic_files
+from cvgnn.utils.progress import ProgressCallback, no_progress
+
+_PIECE = 1 << 20
+_DEFAULTS = {"name": "graph", "class_names": None, "directed": False, "split": "given", "PX_normalization": None}
+
+
+@final
+class ArrayStream:
+    """A `.npy` vector whose length is not known yet, written from front to back."""
+
+    def __init__(self, file: Path, dtype: np.dtype[Any], *, store: Path) -> None:
+        self.dtype = dtype
+        self.shape: tuple[int, ...] = (0,)
+        self._store = store
+        self._file: BinaryIO = file.open("xb")
+        self._start = self._file.write(npy_header(self.shape, dtype))
+
+    def append(self, values: np.ndarray) -> None:
+        """Add values, `[n]`, at the end."""
+        require(
+            values.ndim == 1 and values.dtype == self.dtype,
+            f"this stream takes vectors of {self.dtype}; the array is {values.dtype} of shape {list(values.shape)}",
+        )
+        with report_write_errors(self._store):
+            self._file.write(np.ascontiguousarray(values).data)
+        self.shape = (self.shape[0] + values.size,)
+
+    def map(self) -> np.ndarray:
+        """The values so far, memory-mapped for reading."""
+        self._file.flush()
+        return np.memmap(self._file.name, dtype=self.dtype, mode="r+", offset=self._start, shape=self.shape)
+
+    def close(self) -> None:
+        """Complete the file; called by the writer."""
+        self._file.seek(0)
+        self._file.write(npy_header(self.shape, self.dtype))  # as long as the first one
+        self._file.close()
+
+    def discard(self) -> None:
+        """Close the file in whatever state it is."""
+        with suppress(OSError):
+            self._file.close()
+
+
+@final
+class StoreWriter:
+    """Writes a store array by array, in memory that does not depend on their sizes; after a failure nothing is left.
+
+    Args:
+        path: the store: a folder that does not exist yet, or is empty. Its parents are made.
+        progress: called with a stage (a file's name, `P X` or `checksums`) and a share in 0..1.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "tiny"
+    >>> with StoreWriter(folder) as writer:
+    ...     writer.write("indptr", np.array([0, 1, 2]))
+    ...     writer.write("indices", np.array([1, 0], dtype=np.int32))
+    ...     writer.array("x", (2, 3), np.float32)[:] = 1.0
+    ...     writer.write("y", np.array([0, 1]))
+    ...     for name, ids in {"train_ids": [0], "val_ids": [1], "test_ids": []}.items():
+    ...         writer.write(name, np.array(ids, dtype=np.int64))
+    ...     writer.finish({"name": "tiny", "num_classes": 2})
+    >>> open_store(folder)
+    Graph(tiny: 2 nodes, 1 edges, 3 dense features, 2 classes, split 1/1/0)
+    >>> shutil.rmtree(folder.parent)
+    """
+
+    def __init__(self, path: Path, *, progress: ProgressCallback | None = None) -> None:
+        self.path = Path(os.path.abspath(path))
+        self.progress = progress or no_progress
+        self._folder: Path | None = None
+        self._cleanup = ExitStack()  # runs unless `finish` is reached
+        self._arrays: dict[str, np.memmap[Any, Any] | ArrayStream] = {}
+
+    def __enter__(self) -> Self:
+        with ExitStack() as cleanup, report_write_errors(self.path):
+            _check_output(self.path)
+            for parent in reversed(self.path.parents):
+                if not parent.exists():
+                    parent.mkdir(exist_ok=True)
+                    cleanup.callback(_remove_if_empty, parent)
+            folder = self.path.parent / f".{self.path.name}.{secrets.token_hex(4)}.partial"
+            folder.mkdir()
+            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+            self._folder, self._cleanup = folder, cleanup.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove everything unless `finish` was reached."""
+        self._arrays.clear()
+        self._folder = None
+        self._cleanup.close()
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
+        """Create an array of a known shape, all zeros, to be filled in any order. Its disk space is allocated now.
+
+        Args:
+            name: `indptr`, `indices`, `x`, ...; see docs/store.md.
+            shape: of the whole array.
+            dtype: one that the array may have.
+        """
+        file = self._new_file(name, dtype)
+        with report_write_errors(self.path):
+            array: np.memmap[Any, Any] = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
+            _allocate(file, array.offset + prod(shape) * array.itemsize)
+        self._arrays[name] = array
+        return array
+
+    def stream(self, name: str, dtype: DTypeLike) -> ArrayStream:
+        """Create a vector of unknown length, written from front to back with `append`."""
+        file = self._new_file(name, dtype)
+        with report_write_errors(self.path):
+            stream = ArrayStream(file, np.dtype(dtype), store=self.path)
+            self._cleanup.callback(stream.discard)
+        self._arrays[name] = stream
+        return stream
+
+    def write(self, name: str, array: np.ndarray) -> None:
+        """Copy a whole array, which may itself be memory-mapped, in bounded pieces."""
+        out = self.array(name, array.shape, array.dtype)
+        rows = max(1, _PIECE // max(1, prod(array.shape[1:])))
+        for first in range(0, array.shape[0], rows):
+            out[first : first + rows] = array[first : first + rows]
+            self.progress(f"{name}.npy", min(1.0, (first + rows) / array.shape[0]))
+
+    def written(self, name: str) -> np.ndarray | None:
+        """An array of this store in its current state, memory-mapped; None if it was not created."""
+        array = self._arrays.get(name)
+        with report_write_errors(self.path):
+            return array.map() if isinstance(array, ArrayStream) else array
+
+    def finish(self, fields: Mapping[str, Any]) -> None:
+        """Check all arrays, compute their checksums, flush them to disk, and give the folder its name.
+
+        Args:
+            fields: `num_classes`; `num_features` for sparse features; and, where they differ from those of a
+                `cvgnn.Graph`, `name`, `class_names`, `directed`, `split`, `PX_normalization`. The rest follows from
+                the arrays.
+        """
+        folder = self._required_folder()
+        with report_write_errors(self.path):
+            layout = {name: (array.shape, array.dtype) for name, array in self._arrays.items()}
+            graph = _graph_fields(fields, {name: shape for name, (shape, _) in layout.items()})
+            for stream in self._arrays.values():
+                if isinstance(stream, ArrayStream):
+                    stream.close()
+            self._arrays.clear()  # fsync below also writes the mapped pages
+            total, before, entries = sum(file.stat().st_size for file in folder.iterdir()), 0, {}
+            for name, (shape, dtype) in layout.items():
+                file = folder / f"{name}.npy"
+                size = file.stat().st_size
+                with file.open("rb") as handle:
+                    digest = compute_sha256(handle, self.progress, "checksums", before, total)
+                    atomic_files.sync(handle)
+                entries[name] = ArrayEntry(file=file.name, shape=shape, dtype=dtype.str, bytes=size, sha256=digest)
+                before += size
+            with atomic_files.create(folder / HEADER) as header:
+                atomic_files.write(header, header_text(graph, entries).encode())
+                atomic_files.sync(header)
+            contents_check.check_all(self.path, open_store(folder))
+            atomic_files.sync_folder(folder)
+            atomic_files.rename(folder, self.path)  # replaces an empty folder, refuses any other
+            self._folder = None
+            self._cleanup.pop_all()
+            atomic_files.sync_folder(self.path.parent)
+
+    def _new_file(self, name: str, dtype: DTypeLike) -> Path:
+        check_dtype(name, np.dtype(dtype).str)
+        require(name not in self._arrays, f"the array {name!r} is already in this store")
+        return self._required_folder() / f"{name}.npy"
+
+    def _required_folder(self) -> Path:
+        if self._folder is None:
+            raise CvgnnError("this StoreWriter is not open; use it in a 'with' statement, and finish once")
+        return self._folder
+
+
+@contextmanager
+def report_write_errors(path: Path) -> Iterator[None]:
+    """Raise errors of the system and of the arrays as a `CvgnnError` about the store that is being written."""
+    try:
+        yield
+    except DamagedStore as error:
+        raise CvgnnError(f"cannot write the store {path}: {error.problem}") from None
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise CvgnnError(f"output folder {path} is not empty; choose another, or empty it first") from None
+        reason = atomic_files.describe_error(error)
+        raise CvgnnError(f"cannot write the store {path}: {reason}, or choose another folder") from None
+
+
+def _check_output(path: Path) -> None:
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise CvgnnError(f"cannot write the store {path}: it exists and is not a folder; choose another path")
+    if path.is_dir() and any(path.iterdir()):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _allocate(file: Path, size: int) -> None:
+    """Allocate the disk space of a file: a full disk is an error now, and not a SIGBUS when a page is written."""
+    if hasattr(os, "posix_fallocate"):
+        with file.open("r+b") as handle:
+            try:
+                os.posix_fallocate(handle.fileno(), 0, size)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                    raise
+
+
+def _graph_fields(fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> GraphFields:
+    for name in ("indptr", "indices"):
+        require(name in shapes, f"the array {name!r} was not written; a store needs it")
+    derived: dict[str, Any] = {
+        "num_nodes": shapes["indptr"][0] - 1,
+        "num_edges": shapes["indices"][0],
+        "features": "dense" if "x" in shapes else "sparse",
+        "weighted": "edge_weight" in shapes,
+        "named": "node_names" in shapes,
+    }
+    if "x" in shapes:
+        derived["num_features"] = shapes["x"][-1]
+    values = {**_DEFAULTS, **derived, **fields}  # `open_store` compares the fields with the arrays
+    values = {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
+    return check_fields(GraphFields, values, "fields")

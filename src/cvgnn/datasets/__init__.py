@@ -1,4 +1,0 @@
-"""Data sets by name."""
-
-from cvgnn.datasets.registry import DATASETS as DATASETS
-from cvgnn.datasets.registry import load as load

@@ -1,0 +1,1 @@
+"""The research bench on top of the api: recipes, sweeps, searches, reports and diagnoses."""

@@ -1,0 +1,380 @@
+"""`diagnose_bias`: how the gradient's bias grows with the learning rate, beside Lemma 6's O(alpha)."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from cvgnn.config import TrainConfig
+from cvgnn.data import Graph
+from cvgnn.errors import require, require_integer, require_known, require_number
+from cvgnn.lab.diagnose import estimates
+from cvgnn.lab.diagnose.bias import UNBIASED, BiasPlan, BiasSample, check_draws, measure_bias
+from cvgnn.lab.diagnose.estimates import FEWEST_SEEDS, RESAMPLES, Array, Estimate, ends, fixed, squared_norm, too_few
+from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart, band_line, table
+from cvgnn.lab.diagnose.theory import as_in_theory, prepared, require_count
+from cvgnn.lab.diagnose.trainers import fresh_trainer, steps_to_refresh
+from cvgnn.lab.diagnose.workers import measure_all
+from cvgnn.limits import MAX_EPOCHS
+from cvgnn.nn import CONTROL_VARIATES
+from cvgnn.optim import OPTIMIZERS
+from cvgnn.rng import Purpose, numpy_generator
+from cvgnn.utils.progress import ProgressCallback, no_progress
+
+LRS = tuple(10 ** (-5 + i / 2) for i in range(9))  # 1e-5 .. 1e-1
+LINEAR = 0.1
+"""The largest relative change of `||grad F||` over the steps for a learning rate of the linear range: the lemma's
+constants are those of one place, so only learning rates that end at much the same place are compared."""
+CLOSE = 0.05
+"""The largest distance of a slope from 1 for the verdict to call the order confirmed where a narrow interval does not
+hold 1; the verdict then mentions it. Set after a first look had found 0.98 on synthetic-20k."""
+
+_SHARE, _MOST_STEPS, _MOST_LRS = 0.95, 2000, 100
+_DRAWS_TIMES_NODES, _FEWEST_DRAWS, _MOST_DRAWS = 20_000, 16, 128
+
+Mask = npt.NDArray[np.bool_]
+
+
+def diagnose_bias(
+    graph: Graph,
+    config: TrainConfig,
+    *,
+    lrs: Sequence[float] = LRS,
+    optimizer: str = "sgd",
+    seeds: int = 5,
+    draws: int | None = None,
+    steps: int | None = None,
+    burn_in: int = 5,
+    workers: int = 1,
+    progress: ProgressCallback = no_progress,
+) -> Diagnosis:
+    """Measure the bias of the gradient after training with each of several learning rates.
+
+    For each seed: train `burn_in` epochs as `config` says, without dropout. From there, for each learning rate, with
+    exact histories and the same batches and neighbors, take `steps` steps of `optimizer` in the paper's form; then
+    measure `||E[G] - grad F(W_t)||`. The fit of the verdict is over the linear range (see `LINEAR`).
+
+    Args:
+        graph: what to train on.
+        config: how to train; its seed is the first one.
+        lrs: learning rates, increasing, at least two.
+        optimizer: its steps make the histories stale.
+        seeds: how many.
+        draws: of the neighbors; if not given, so many that draws times training nodes is 20,000, at least 16 and at
+            most 128.
+        steps: if not given, so many that 95 % of the history rows that training reads have been written by the first
+            seed's draws, 2,000 at most.
+        burn_in: epochs before.
+        workers: processes; the numbers do not depend on it.
+        progress: called with the current activity and the share of the work that is done.
+    """
+    require(config.estimator != "exact", "estimator 'exact' has no bias; choose cv or ns")
+    require(config.layers > 1, "a network of one layer samples nothing, so it has no bias; choose layers of at least 2")
+    require_known("optimizer", optimizer, OPTIMIZERS)
+    for lr in lrs:
+        require_number("lr", lr, "a number above 0", above=0.0)
+    require(
+        1 < len(lrs) <= _MOST_LRS and all(a < b for a, b in itertools.pairwise(lrs)),
+        f"lrs must be two to {_MOST_LRS} learning rates in increasing order, not {list(lrs[:10])}",
+    )
+    require_count("seeds", seeds)
+    require_integer("burn_in", burn_in, at_least=0, at_most=MAX_EPOCHS)
+    graph, config = prepared(graph, config), as_in_theory(config)
+    nodes = graph.train_ids.numel()
+    draws = max(_FEWEST_DRAWS, min(_MOST_DRAWS, _DRAWS_TIMES_NODES // nodes)) if draws is None else draws
+    require_count("draws", draws, at_least=4)
+    share, most = _SHARE, _MOST_STEPS
+    if steps is not None:  # a share above 1 is never reached
+        share, most = 2.0, require_integer("steps", steps, at_least=1, at_most=MAX_EPOCHS)
+    first = fresh_trainer(graph, config)
+    check_draws(first)
+    steps, reached = steps_to_refresh(first, share=share, most=most)
+    plan = BiasPlan(lrs=tuple(lrs), optimizer=optimizer, burn_in=burn_in, steps=steps, draws=draws)
+    chosen = [config.seed + i for i in range(seeds)]
+    shared, activity = (graph, config, plan), "measuring the bias"
+    samples = measure_all(measure_bias, shared, chosen, workers=workers, progress=progress, activity=activity)
+    kept = min(map(len, samples))  # a learning rate that diverged with one seed is left out for all
+    require(
+        kept > 1, f"training diverged with lr = {lrs[min(kept, 1)]:g}, so no two learning rates are left; lower lrs"
+    )
+    plan = dataclasses.replace(plan, lrs=plan.lrs[:kept])
+    found = _diagnosis(graph, config, plan, [seed[:kept] for seed in samples], reached)
+    if kept == len(lrs):
+        return found
+    note = f" Training diverged with lr = {lrs[kept]:g}: from there on nothing is measured."
+    settings = {**found.settings, "diverged": list(lrs[kept:])}
+    return dataclasses.replace(found, verdict=found.verdict + note, settings=settings)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BiasPart:
+    """The bias of one layer's gradient, or of all.
+
+    Args:
+        name, predicted: the layer, and the order of its bias in the learning rate.
+        norms, resolved, largest: norms of the bias at each learning rate, whether each is above the noise, and the
+            largest entry.
+        linear, all: slopes over the linear range, and over all learning rates.
+        bend: by how much slopes grow from small to large learning rates.
+    """
+
+    name: str
+    predicted: int
+    norms: list[Estimate]
+    resolved: Mask
+    largest: Array
+    linear: Estimate
+    all: Estimate
+    bend: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _BiasAnalysis:
+    """All samples, `[seeds][lrs]`, and what follows from them; `change` of `||grad F||` over the steps, `[lrs]`."""
+
+    plan: BiasPlan
+    samples: list[list[BiasSample]]
+    uncovered: str | None
+    lrs: Array
+    change: Array
+    linear: Mask
+    parts: list[BiasPart]
+
+    @property
+    def end(self) -> float:
+        """The largest learning rate of the linear range, the smallest of all if there is none."""
+        return float(self.lrs[self.linear][-1] if self.linear.any() else self.lrs[0])
+
+
+def _diagnosis(
+    graph: Graph, config: TrainConfig, plan: BiasPlan, samples: list[list[BiasSample]], reached: float
+) -> Diagnosis:
+    a = _analyze(config, plan, samples)
+    return Diagnosis(
+        kind="bias-vs-lr",
+        dataset=graph.name,
+        settings={
+            "config": config.to_dict(),
+            **dataclasses.asdict(plan),
+            "seeds": [seed[0].seed for seed in samples],
+            "resamples": RESAMPLES,
+            "linear_range": LINEAR,
+            "rows_refreshed": reached,
+        },
+        verdict=_verdict(a),
+        tables=[_slopes_table(a), _points_table(a)],
+        figures=[_chart(a)],
+        data=_data(a),
+    )
+
+
+def _analyze(config: TrainConfig, plan: BiasPlan, samples: list[list[BiasSample]]) -> _BiasAnalysis:
+    lrs, K = np.array(plan.lrs), config.layers
+    uncovered = None if config.scheme in UNBIASED else f"the scheme {config.scheme}"
+    if config.estimator not in CONTROL_VARIATES:
+        uncovered = f"the estimator {config.estimator}"
+    order = 1 if uncovered is None else 0
+    change = np.array([[_change(s) for s in seed] for seed in samples]).mean(axis=0)
+    linear = np.cumprod(change < LINEAR).astype(bool)
+    rng = numpy_generator(config.seed, Purpose.SPLIT, plan.draws, len(samples))
+    groups = samples[0][0].gram.shape[-1]
+    shares = np.full(groups, 1 / groups)
+    counts = [rng.multinomial(groups, shares, size=RESAMPLES).astype(float) for _ in samples]  # draws of each seed
+    seeds = rng.integers(0, len(samples), size=(RESAMPLES, len(samples)))
+    parts = []
+    for i, name in enumerate([*(f"layer {k}" for k in range(K)), "all"]):
+        squares = np.array([[squared_norm(s.gram[i])[0] for s in seed] for seed in samples]).mean(axis=0)  # [lrs]
+        again = np.array(
+            [[squared_norm(s.gram[i], c) for s in seed] for c, seed in zip(counts, samples, strict=True)]
+        )  # [seeds, lrs, B]
+        mixed = again[seeds.T, :, np.arange(RESAMPLES)].mean(axis=0)  # [B, lrs]: seeds resampled, and draws in them
+        largest = np.array([[s.largest[i] for s in seed] for seed in samples]).mean(axis=0)
+        predicted = order * (2 if i == K - 1 else 1)  # the last layer's bias is of second order
+        parts.append(_part(name, predicted, lrs, linear, squares, mixed, largest, seeds=len(samples)))
+    return _BiasAnalysis(
+        plan=plan, samples=samples, uncovered=uncovered, lrs=lrs, change=change, linear=linear, parts=parts
+    )
+
+
+def _change(sample: BiasSample) -> float:
+    """The relative change of `||grad F||` over the steps; infinite where it was 0 and is not."""
+    before, after = float(sample.gradient_before[-1]), float(sample.gradient[-1])
+    if before == 0:
+        return 0.0 if after == 0 else float("inf")
+    return abs(after / before - 1)
+
+
+def _part(
+    name: str, predicted: int, lrs: Array, linear: Mask, squares: Array, mixed: Array, largest: Array, *, seeds: int
+) -> BiasPart:
+    values, roots = np.sqrt(np.maximum(squares, 0.0)), np.sqrt(np.maximum(mixed, 0.0))
+    norms = [estimates.resampled(float(v), roots[:, j], size=seeds, positive=True) for j, v in enumerate(values)]
+    resolved = np.array([norm.value > 0 and estimates.interval(roots[:, j])[0] > 0 for j, norm in enumerate(norms)])
+
+    def slope(chosen: Mask) -> Estimate:
+        use = chosen & resolved
+        if use.sum() < 2:
+            return estimates.UNKNOWN
+        # Squares are fitted, so half of their slope.
+        of_resamples = [0.5 * estimates.log_slope(lrs[use], row) for row in mixed[:, use]]
+        return estimates.resampled(0.5 * estimates.log_slope(lrs[use], squares[use]), of_resamples, size=seeds)
+
+    return BiasPart(
+        name=name,
+        predicted=predicted,
+        norms=norms,
+        resolved=resolved,
+        largest=largest,
+        linear=slope(linear),
+        all=slope(np.ones(len(lrs), dtype=bool)),
+        bend=0.5 * estimates.log_curvature(lrs[resolved], squares[resolved]),
+    )
+
+
+def _verdict(a: _BiasAnalysis) -> str:
+    """The finding in one or two sentences."""
+    total, seeds = a.parts[-1], len(a.samples)
+    if not any(s.gram.any() for seed in a.samples for s in seed):
+        return "The bias is exactly 0 with every learning rate: no draw has changed the gradient."
+    if not np.isfinite(total.linear.value):
+        return (
+            f"The bias cannot be distinguished from noise at {int(a.linear.sum())} learning rates of the linear range "
+            f"(lr <= {a.end:.2g}); take more draws, seeds or learning rates."
+        )
+    if a.uncovered is not None:
+        judged = (
+            f"Lemma 6 does not cover {a.uncovered}, which is biased whatever the learning rate, so slope 0 is expected"
+        )
+    elif seeds < FEWEST_SEEDS:
+        judged = f"{too_few(seeds)}, so this is not judged beside Lemma 6's order, 1"
+    else:
+        judged = _judged(total.linear, total.bend)
+    text = f"In the linear range (lr <= {a.end:.2g}) the bias grows like lr^{total.linear}: {judged}."
+    if not a.linear.all():
+        text += (
+            f" Over all learning rates the slope is {total.all}: beyond lr = {a.end:.2g} the {a.plan.steps} steps "
+            f"change ||grad F|| by up to {fixed(100 * float(a.change.max()), 0)} %, so the lemma's constants are no "
+            "longer the same ones."
+        )
+    return text
+
+
+def _judged(slope: Estimate, bend: float) -> str:
+    """A slope with an interval beside Lemma 6; `bend` is by how much slopes grow towards large learning rates."""
+    if slope.holds(1.0):
+        return "1, the order of Lemma 6, is in the interval"
+    if abs(slope.value - 1) < CLOSE:
+        starts = ": the bend towards large learning rates starts here" if (slope.value - 1) * bend > 0 else ""
+        return (
+            f"that is the order of Lemma 6 to within {abs(slope.value - 1):.3f}, though the interval, narrow because "
+            f"all learning rates share their draws, does not hold 1{starts}"
+        )
+    if slope.value > 1:
+        return "steeper than Lemma 6's order 1, which is an upper bound and not contradicted"
+    return "this disagrees with Lemma 6: 1 is not in the interval, and the bias falls slower with lr than it says"
+
+
+def _slopes_table(a: _BiasAnalysis) -> DiagnosisTable:
+    """The slopes, layer by layer."""
+    seeds, plan = len(a.samples), a.plan
+    over = f"{seeds} seeds, {plan.draws} draws; 95 % bootstrap intervals over seeds and draws"
+    if seeds < FEWEST_SEEDS:
+        over = f"{plan.draws} draws; {too_few(seeds)}"
+    return table(
+        f"Log-log slope of ||E[G] - grad F|| against the learning rate, {plan.steps} steps of {plan.optimizer}, "
+        f"{over}. Points that noise hides are left out.",
+        a.parts,
+        {
+            "parameters of": lambda p: p.name,
+            "expected": lambda p: str(p.predicted),
+            "linear range": lambda p: str(p.linear),
+            "all learning rates": lambda p: str(p.all),
+            "bend": lambda p: f"{p.bend:+.2f}" if np.isfinite(p.bend) else "-",
+        },
+    )
+
+
+def _points_table(a: _BiasAnalysis) -> DiagnosisTable:
+    """The measurements at each learning rate."""
+    norms, largest = a.parts[-1].norms, a.parts[-1].largest
+    values = np.array([[(s.gradient[-1], s.mean_age, s.history_error) for s in seed] for seed in a.samples])
+    gradient, age, error = values.mean(axis=0).T
+    return table(
+        "The bias of the whole gradient, its largest entry, and where the steps have led.",
+        range(len(a.lrs)),
+        {
+            "lr": lambda j: f"{a.lrs[j]:.2g}",
+            "linear": lambda j: "yes" if a.linear[j] else "no",
+            "||bias||": lambda j: f"{norms[j].value:.3g}",
+            "interval": lambda j: ends(norms[j]),
+            "max|bias|": lambda j: f"{largest[j]:.2g}",
+            "of ||grad F||": lambda j: f"{100 * norms[j].value / gradient[j]:.2g} %" if gradient[j] else "-",
+            "||grad F|| changed": lambda j: f"{fixed(100 * float(a.change[j]), 1)} %",
+            "mean age": lambda j: fixed(float(age[j]), 1),
+            "history error": lambda j: f"{error[j]:.2g}",
+        },
+    )
+
+
+def _chart(a: _BiasAnalysis) -> LineChart:
+    """The bias against the learning rate, and slope 1, which is always there."""
+    lines = []
+    for part in a.parts:
+        if part.resolved.any():
+            points = zip(a.lrs[part.resolved], itertools.compress(part.norms, part.resolved), strict=True)
+            lines.append(band_line(part.name, points))
+    covered = a.uncovered is None
+    caption = "||E[G] - grad F(W_t)||, layer by layer and for all parameters"
+    caption += ", with 95 % bootstrap intervals; " if any(line.low for line in lines) else "; "
+    if covered:
+        caption += "slope 1 is Lemma 6's order, slope 2 what the last layer should have."
+    else:
+        caption += "slope 0 is expected, because what is drawn is biased whatever the learning rate."
+    caption += f" The linear range ends at lr = {f'{a.end:.2g}' if a.linear.any() else 'none'}."
+    for part, order in ((a.parts[-1], 1), (a.parts[-2], 2) if covered else (a.parts[-1], 0)):
+        if order == 1 or part.resolved.any():
+            y = (_base(part, a.lrs, order) * a.lrs**order).tolist()
+            lines.append(ChartLine(f"slope {order}", a.lrs.tolist(), y, reference=True))
+    title, labels = "Bias of the gradient against the learning rate", ("learning rate", "norm of the bias")
+    return LineChart("bias", title, caption, *labels, lines, log_x=True, log_y=True)
+
+
+def _base(part: BiasPart, lrs: Array, order: int) -> float:
+    """What makes `base lr^order` go through the first point that noise does not hide, the first above 0 if none is."""
+    found = [norm.value / lr**order for norm, lr in zip(part.norms, lrs, strict=True)]
+    clear = itertools.compress(found, part.resolved)
+    return next((base for base in (*clear, *found) if base > 0), 1.0)
+
+
+def _data(a: _BiasAnalysis) -> dict[str, Any]:
+    """Every number."""
+    parts = [
+        {
+            "name": p.name,
+            "norms": [norm._asdict() for norm in p.norms],
+            "largest": p.largest.tolist(),
+            "slope_linear": p.linear._asdict(),
+            "slope_all": p.all._asdict(),
+            "bend": p.bend,
+        }
+        for p in a.parts
+    ]
+    samples = [_sample_data(s) for seed in a.samples for s in seed]
+    ranges = {"lrs": a.lrs.tolist(), "linear": a.linear.tolist(), "gradient_change": a.change.tolist()}
+    return {**ranges, "parts": parts, "samples": samples}
+
+
+def _sample_data(sample: BiasSample) -> dict[str, Any]:
+    """A sample with the squared norm of the bias and the variance of the groups instead of `gram`."""
+    stored = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in vars(sample).items() if n != "gram"}
+    squared = [float(squared_norm(gram)[0]) for gram in sample.gram]
+    variance = [float(np.trace(gram) / len(gram) - s) for gram, s in zip(sample.gram, squared, strict=True)]
+    return {**stored, "squared": squared, "variance": variance}

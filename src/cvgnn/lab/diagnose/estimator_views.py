@@ -1,0 +1,291 @@
+"""The tables, charts and verdict of `diagnose estimator`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from cvgnn.lab.diagnose.error_split import ErrorSplit, Units
+from cvgnn.lab.diagnose.estimates import CONFIDENCE, Estimate, digits, jackknife, mean_of, rough_percent, spread
+from cvgnn.lab.diagnose.gradient_errors import Resampling, VariantErrors, fan_out_text
+from cvgnn.lab.diagnose.record import ChartLine, DiagnosisTable, LineChart, band_line
+from cvgnn.lab.diagnose.ztest import LEVEL, Tests, smallest_p, unbiased
+from cvgnn.nn import CONTROL_VARIATES
+
+_ZERO = 1e-12  # a part below this share of ||grad F||^2 is rounding
+_BAND = f"Band: {100 * CONFIDENCE:.0f} % interval."
+
+Points = list[tuple[float, Estimate]]
+
+
+def gains(found: Sequence[VariantErrors]) -> list[tuple[VariantErrors, Estimate | None]]:
+    """Each `cv` or `cvd` that has an `ns` with the same step, scheme and fan-out, and how much larger the latter's
+    neighbor variance is."""
+    ns = {(m.step, m.variant.scheme, m.variant.fan_out): m for m in found if m.variant.estimator == "ns"}
+    pairs = []
+    for m in found:
+        other = ns.get((m.step, m.variant.scheme, m.variant.fan_out))
+        if m.variant.estimator in CONTROL_VARIATES and other is not None:
+            pairs.append((m, factor(other.gradient["all"], m.gradient["all"])))
+    return pairs
+
+
+def factor(above: Units, below: Units) -> Estimate | None:
+    """The ratio of two neighbor variances, from the same batches and draws; None where the second is rounding."""
+    at = ErrorSplit._fields.index("neighbors")
+    if below.split()[at] <= _ZERO * max(above.split()[at], 1e-300):
+        return None
+    return jackknife(lambda keep: above.split(keep)[at] / below.split(keep)[at], len(above), positive=True)
+
+
+def _last(found: Sequence[VariantErrors]) -> list[VariantErrors]:
+    """The errors after the last step."""
+    return [m for m in found if m.step == found[-1].step]
+
+
+def _drawing(found: Sequence[VariantErrors]) -> list[VariantErrors]:
+    """Those that draw neighbors."""
+    return [m for m in found if m.variant.estimator != "exact"]
+
+
+def tables(found: Sequence[VariantErrors], tests: Tests, plan: Resampling) -> list[DiagnosisTable]:
+    """Along training, by layer, the layers' outputs, and the test of unbiasedness."""
+    last = _last(found)
+    shown = [_along_training(found, plan), _by_layer(last, plan)]
+    if last[0].outputs:
+        shown.append(_outputs(last))
+    return [*shown, _test_table(tests)] if tests else shown
+
+
+def _error_columns(plan: Resampling) -> dict[str, str]:
+    """Headings and the parts of the squared error below them."""
+    batch = {} if plan.fixed else {"batch variance": "batch"}
+    return {"bias^2": "bias2", **batch, "neighbor variance": "neighbors", "squared error": "mse"}
+
+
+def _error_cells(m: VariantErrors, part: str, plan: Resampling) -> list[str]:
+    """The parts of the squared error of a part of the gradient, and its cosine."""
+    norm2 = m.gradient_norm2[part] or 1.0
+    cells = [_cell(m.gradient[part].part(name), norm2) for name in _error_columns(plan).values()]
+    return [*cells, spread(mean_of(m.cosines[part]))]
+
+
+def _cell(found: Estimate, norm2: float) -> str:
+    return "0" if abs(found.value) < _ZERO * norm2 else spread(found, norm2)
+
+
+def _along_training(found: Sequence[VariantErrors], plan: Resampling) -> DiagnosisTable:
+    ratios = {id(cv): ratio for cv, ratio in gains(found)}
+    rows = []
+    for m in found:
+        ratio, norm = ratios.get(id(m)), digits(m.gradient_norm2["all"] ** 0.5)
+        gain = "-" if ratio is None else "{} [{}, {}]".format(*map(digits, ratio))
+        rows.append([str(m.step), m.variant.label, norm, *_error_cells(m, "all", plan), gain])
+    what = "that batch" if plan.fixed else "all training nodes"
+    over = f"{plan.draws} draws" if plan.fixed else f"{plan.batches} batches of {plan.draws} draws each"
+    caption = (
+        f"The gradient of a step against the exact one of {what}, along training: parts of E||G - grad F||^2, relative "
+        f"to ||grad F||^2, and the cosine of G and grad F. ± {100 * CONFIDENCE:.0f} % intervals by the jackknife, from "
+        f"{over}; bias^2 and the batch's part are estimated without bias and may fall below 0. ns/cv: how many times "
+        "larger the neighbor variance of ns is."
+    )
+    header = ["step", "estimator", "||grad F||", *_error_columns(plan), "cosine", "ns/cv"]
+    return DiagnosisTable(caption, header, rows)
+
+
+def _by_layer(last: Sequence[VariantErrors], plan: Resampling) -> DiagnosisTable:
+    rows = [
+        [m.variant.label, part.removeprefix("layer "), *_error_cells(m, part, plan)]
+        for m in last
+        for part in m.gradient
+        if part != "all"
+    ]
+    caption = (
+        f"The same by layer, after step {last[0].step}: the gradient by W^(k) and its bias, relative to its own norm."
+    )
+    return DiagnosisTable(caption, ["estimator", "layer", *_error_columns(plan), "cosine"], rows)
+
+
+def _outputs(last: Sequence[VariantErrors]) -> DiagnosisTable:
+    columns = {"bias^2": "bias2", "variance": "neighbors", "squared error": "mse"}
+    rows = []
+    for m in last:
+        for name, units in m.outputs.items():
+            norm2 = m.output_norm2[name] or 1.0
+            rows.append([m.variant.label, name, *(_cell(units.part(part), norm2) for part in columns.values())])
+    caption = (
+        f"Layer outputs for the batch's own nodes after step {last[0].step}: A^(k), the estimate of P H^(k), "
+        "and Z^(k+1) = A^(k) W^(k) + b; relative to the exact squared norm."
+    )
+    return DiagnosisTable(caption, ["estimator", "output", *columns], rows)
+
+
+def _test_table(tests: Tests) -> DiagnosisTable:
+    rows = []
+    for (scheme, k, D), found in tests.items():
+        size, name = max(((abs(t.z), t.name) for t in found if t.z is not None), default=(None, "-"))
+        p = smallest_p(found)
+        finding = "exact" if p is None else "no bias found" if unbiased(found) else "BIASED"
+        rows.append([scheme, fan_out_text(D), str(k), digits(size), name, digits(p), finding])
+    caption = (
+        "Is E[P^] = P? Projections of (P^ - P) applied to all rows; z of the one that is furthest off, and the "
+        f"smallest p-value, corrected for all tests of this table together (Holm); biased if it is below {LEVEL}."
+    )
+    header = ["scheme", "fan-out", "layer", "largest |z|", "projection", "p", "finding"]
+    return DiagnosisTable(caption, header, rows)
+
+
+def charts(found: Sequence[VariantErrors], plan: Resampling) -> list[LineChart]:
+    """Along training, if there are several steps; by fan-out, if there are several; else of the one step."""
+    later = [m for m in found if m.step > 0]
+    along = _training_charts(later) if len({m.step for m in later}) > 1 else []
+    return along + _fan_out_chart(_last(found)) or _one_step_charts(_last(found), plan)
+
+
+def _training_charts(found: Sequence[VariantErrors]) -> list[LineChart]:
+    firsts = [next(group) for _, group in itertools.groupby(found, key=lambda m: m.step)]
+    steps = [float(m.step) for m in firsts]
+    norm = ChartLine("||grad F||^2", steps, [m.gradient_norm2["all"] for m in firsts], reference=True)
+    by_batch = [m.gradient["all"].split().batch for m in firsts]
+    batch = [ChartLine("the batch's variance", steps, by_batch, reference=True)] if max(by_batch) > 0 else []
+    variance: dict[str, Points] = {}
+    bias: dict[str, Points] = {}
+    for m in _drawing(found):
+        variance.setdefault(m.variant.label, []).append((m.step, m.gradient["all"].part("neighbors")))
+        bias.setdefault(m.variant.label, []).append((m.step, m.gradient["all"].part("bias2")))
+    ratios: dict[str, Points] = {}
+    for cv, ratio in gains(found):
+        if ratio is not None:
+            ratios.setdefault(f"fan-out {cv.variant.label.removeprefix('cv ')}", []).append((cv.step, ratio))
+    one = ChartLine("no difference", [steps[0], steps[-1]], [1.0, 1.0], reference=True)
+    shown = [
+        _step_chart(
+            "variance",
+            "Variance due to the neighbors drawn",
+            "E||G - E[G | batch]||^2 of the whole gradient along training; dashed, for comparison, the batch's part "
+            "and the exact gradient's squared norm.",
+            "variance of the gradient",
+            variance,
+            [norm, *batch],
+        ),
+        _step_chart(
+            "factor",
+            "Gain of the control variate",
+            "Neighbor variance of ns over that of cv with the same fan-out, by the same batches and draws. Above the "
+            "dashed line cv is better.",
+            "variance of ns / variance of cv",
+            ratios,
+            [one],
+        ),
+        _step_chart(
+            "bias",
+            "Squared bias",
+            "||E[G] - grad F||^2 along training; estimated without bias, and left out where that is not above 0. "
+            "Dashed: ||grad F||^2.",
+            "squared bias of the gradient",
+            bias,
+            [norm],
+        ),
+    ]
+    return [chart for chart in shown if chart.key != "factor" or ratios]
+
+
+def _step_chart(
+    key: str, title: str, caption: str, y_label: str, curves: dict[str, Points], references: list[ChartLine]
+) -> LineChart:
+    lines = [*(band_line(name, points) for name, points in curves.items()), *references]
+    return LineChart(key, title, f"{caption} {_BAND}", "step", y_label, lines, log_x=True, log_y=True)
+
+
+def _fan_out_chart(last: Sequence[VariantErrors]) -> list[LineChart]:
+    curves: dict[str, Points] = {}
+    for m in _drawing(last):
+        v = m.variant
+        if len(v.fan_out) == 1 and v.fan_out[0] > 0:
+            point = (v.fan_out[0], m.gradient["all"].part("neighbors"))
+            curves.setdefault(f"{v.estimator}{v.suffix}", []).append(point)
+    lines = [band_line(name, sorted(points)) for name, points in curves.items() if len(points) > 1]
+    caption = (
+        f"Variance due to the neighbors drawn, after step {last[0].step}. The histories are those that training with "
+        "its own fan-out has left."
+    )
+    labels = ("neighbors drawn for a node", "variance of the gradient")
+    chart = LineChart("fan-out", "Variance by fan-out", caption, *labels, lines, log_x=True, log_y=True)
+    return [chart] if lines else []
+
+
+def _one_step_charts(last: Sequence[VariantErrors], plan: Resampling) -> list[LineChart]:
+    """The variance by layer, and the distribution of the cosines over batches, of every variant."""
+    step, units, more = last[0].step, "batches", " A batch's is the mean over its draws of neighbors."
+    if plan.fixed:
+        units, more = "draws", ""
+    lines = [band_line(m.variant.label, _layer_points(m, "neighbors")) for m in _drawing(last)]
+    batch = band_line("the batch's variance", _layer_points(last[0], "batch"), reference=True)
+    caption = (
+        "Variance of the gradient by W^(k) due to the neighbors drawn, relative to its own squared norm; dashed, for "
+        f"comparison, the batch's part. {_BAND}"
+    )
+    title, labels = f"Variance by layer, after step {step}", ("layer k, 0 is the first", "variance / squared norm")
+    layers = LineChart("layers", title, caption, *labels, [*lines, *([batch] if max(batch.y) > 0 else [])], log_y=True)
+    cosines = []
+    for m in last:
+        y = sorted(m.cosines["all"].tolist())
+        cosines.append(ChartLine(m.variant.label, [100 * (i + 0.5) / len(y) for i in range(len(y))], y))
+    cosines.append(ChartLine("neither up nor down", [0.0, 100.0], [0.0, 0.0], reference=True))
+    caption = (
+        f"Cosine of a step's gradient G and grad F for each of the {units}, sorted; below the dashed line steps go "
+        f"uphill.{more}"
+    )
+    title = f"How much of a step goes downhill, after step {step}"
+    labels = (f"share of the {units} at or below, in %", "cosine of G and grad F")
+    cosine = LineChart("cosine", title, caption, *labels, cosines)
+    return [layers, cosine] if any(line.x for line in layers.lines if not line.reference) else [cosine]
+
+
+def _layer_points(m: VariantErrors, part: str) -> Points:
+    """A part of the squared error of each layer's gradient, relative to that gradient's squared norm."""
+    points = []
+    for k in range(len(m.gradient) - 1):
+        size = m.gradient_norm2[f"layer {k}"] or 1.0
+        points.append((float(k), Estimate(*(value / size for value in m.gradient[f"layer {k}"].part(part)))))
+    return points
+
+
+def verdict(found: Sequence[VariantErrors], tests: Tests, *, same_batch: bool) -> str:
+    """The finding in a few sentences; `same_batch` if every batch has the same nodes."""
+    ratios: dict[str, list[tuple[int, Estimate]]] = {}
+    for cv, ratio in gains(found):
+        of_variant = ratios.setdefault(cv.variant.label.removeprefix("cv "), [])
+        of_variant += [] if ratio is None else [(cv.step, ratio)]
+    sentences = [_gain(fan_out, known) for fan_out, known in list(ratios.items())[:4] if known]
+    drawing = _drawing(_last(found))
+    sentences += [_shares(m, same_batch=same_batch) for m in drawing[:2]]
+    for good, text in ((True, "No bias of P^ is found in"), (False, "P^ is biased in")):
+        names = [f"{scheme} with {fan_out_text(D)}" for (scheme, _, D), t in tests.items() if unbiased(t) is good]
+        sentences += [f"{text} {', '.join(dict.fromkeys(names))}."] if names else []
+    if not drawing:
+        left = "and the batch is always the same: there is no error" if same_batch else "so all error is the batch's"
+        sentences.append(f"The exact estimator draws no neighbors, {left}.")
+    return " ".join(sentences)
+
+
+def _gain(fan_out: str, known: Sequence[tuple[int, Estimate]]) -> str:
+    (first, least), (then, most) = (pick(known, key=lambda k: k[1].value) for pick in (min, max))
+    between = f"{digits(least.value)} (step {first}) to {digits(most.value)} (step {then})"
+    worse = [str(step) for step, ratio in known if ratio.high < 1]
+    text = f"With a fan-out of {fan_out}, the neighbor variance of ns is "
+    text += f"{digits(least.value) if len(known) == 1 else between} times that of cv"
+    return text + (f"; cv is the worse one after step {', '.join(worse)}." if worse else ".")
+
+
+def _shares(m: VariantErrors, *, same_batch: bool) -> str:
+    bias2, batch, neighbors, mse = m.gradient["all"].split()
+    share = min(1.0, max(0.0, neighbors) / mse) if mse > 0 else 0.0
+    text = f"After step {m.step}, {rough_percent(share)} of the squared error of {m.variant.label} is due to neighbors"
+    if same_batch:
+        return f"{text}; the batch is always the same."
+    if batch <= 0:
+        return f"{text}; the batch's part cannot be distinguished from 0."
+    if neighbors + max(bias2, 0.0) < batch:
+        return f"{text}: the batch matters more than the fan-out, which is enough."
+    return f"{text}: more neighbors would help more than a larger batch."

@@ -1,0 +1,228 @@
+"""The charts of training runs: accuracy and loss by epoch, accuracy by training time."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from cvgnn.lab.recipes import PAPER_OPTIMIZERS
+from cvgnn.lab.report import run_groups
+from cvgnn.lab.report.charts import Chart, ChartView, Curve, Panel, PanelRow, axis_floor
+from cvgnn.lab.report.colors import COLORS, DASHES, CurveStyle, curve_style
+from cvgnn.lab.report.run_groups import KEYS, TUNED, Choice, RunGroup, best, count, partition, seeds
+from cvgnn.training import EpochRecord
+
+MAX_CURVES = 10  # in a panel: two methods for each of the paper's optimizers
+_Value = Callable[[EpochRecord], float | None]
+
+_VIEWS: dict[Choice, str] = {
+    "validation": "best settings by validation accuracy",
+    "test": "best settings by test accuracy (the paper's way)",
+}
+
+
+@final
+@dataclass(frozen=True)
+class CurveCandidate:
+    """A setting that may get a curve.
+
+    Args:
+        label: the curve's name.
+        family: the optimizer, if there are several methods: its curves share a color if there are too few colors.
+        group: the setting's runs.
+        settings: the number of settings of which this one is the best.
+    """
+
+    label: str
+    family: str
+    group: RunGroup
+    settings: int
+
+    def note(self, numeric: Iterable[str]) -> str:
+        """The tuned options and the runs behind the curve."""
+        runs = self.group.runs
+        parts = [
+            self.group.describe(dict.fromkeys((*TUNED, *numeric))),
+            f"{count(len(runs), 'run')}, seed{'s' * (len(runs) > 1)} {seeds(runs[:12])}" + ", ..." * (len(runs) > 12),
+            f"best of {self.settings} settings" if self.settings > 1 else "",
+            "on different machines or versions" if len({run.machine for run in runs} - {None}) > 1 else "",
+            ", ".join([f"{run.state} after epoch {len(run.records)}" for run in runs if run.result is None][:3]),
+        ]
+        return "; ".join(filter(None, parts))
+
+
+def candidates(groups: Sequence[RunGroup], variants: Sequence[str], by: Choice) -> list[CurveCandidate]:
+    """All possible curves of a data set: the best setting of each method; if there is one method, every setting.
+
+    Args:
+        groups: the settings on the data set.
+        variants: the `variant_options` of the whole report.
+        by: the criterion for the best; where no run is finished, the setting with the most epochs is taken.
+    """
+    methods = partition(groups, lambda g: g.method(variants))
+    if len(methods) > 1 or len(groups) == 1:
+        return [CurveCandidate(m[0].method(variants), m[0].optimizer, _representative(m, by), len(m)) for m in methods]
+    options = run_groups.numeric_options(groups)
+    return [CurveCandidate(label := group.describe(options), label, group, 1) for group in groups]
+
+
+def _representative(groups: Sequence[RunGroup], by: Choice) -> RunGroup:
+    return best(groups, by=by) or max(groups, key=lambda g: sum(len(run.records) for run in g.runs))
+
+
+def select(possible: Sequence[CurveCandidate], by: Choice) -> list[CurveCandidate]:
+    """The candidates that are drawn: the best of each optimizer, and the best of the others as far as there is room."""
+    ranked = sorted(possible, key=lambda c: -(c.group.mean(KEYS[by]) or 0.0))
+    best_of = {c.group.optimizer: c for c in reversed(ranked)}
+    kept = list(dict.fromkeys((*best_of.values(), *ranked)))[: max(MAX_CURVES, len(best_of))]
+    return [c for c in possible if c in kept]
+
+
+def curve_styles(families: Mapping[str, str]) -> dict[str, CurveStyle]:
+    """The color and dash of each curve, the same in all charts. Up to eight curves differ in both; of more, those of an
+    optimizer share a color and differ in the dash. The paper's optimizers come first.
+
+    Args:
+        families: `CurveCandidate.family` for each label.
+
+    >>> list(curve_styles({"sgd": "sgd", "lion": "lion", "adam": "adam"}))
+    ['adam', 'sgd', 'lion']
+    """
+    order = [*PAPER_OPTIMIZERS, *families.values()]
+    labels = sorted(families, key=lambda label: order.index(families[label]))
+    if len(labels) <= len(COLORS):
+        return {label: curve_style(number) for number, label in enumerate(labels)}
+    hues = list(dict.fromkeys(families[label] for label in labels))
+    variants = {label: label.removeprefix(families[label]) for label in labels}
+    dashes = list(dict.fromkeys(variants.values()))
+    if len(hues) <= len(COLORS) and len(dashes) <= len(DASHES):
+        return {label: (hues.index(families[label]), dashes.index(variants[label])) for label in labels}
+    per_color = min(math.ceil(len(labels) / len(COLORS)), len(DASHES))
+    return {label: (n // per_color % len(COLORS), n % per_color) for n, label in enumerate(labels)}
+
+
+def full_labels(
+    drawn: Iterable[Sequence[CurveCandidate]], styles: Mapping[str, CurveStyle], options: Sequence[str]
+) -> dict[str, str]:
+    """For each label the text of the legend: it also names the options in which curves of the same color differ.
+
+    Args:
+        drawn: the curves of each data set; where an optimizer's options differ between data sets, the lists below the
+            panels name them instead.
+        styles: from `curve_styles`.
+        options: the numeric options that vary.
+    """
+    longer: dict[str, set[str]] = {}
+    for curves in drawn:
+        for curve in curves:
+            mates = [c.group for c in curves if styles[c.label][0] == styles[curve.label][0]]
+            differing = [name for name in options if len(run_groups.levels(mates, name)) > 1]
+            missing = [name for name in differing if curve.group.describe([name]) not in curve.label]
+            text = ", ".join(filter(None, (curve.label, curve.group.describe(missing))))
+            longer.setdefault(curve.label, set()).add(text)
+    return {label: texts.pop() if len(texts) == 1 else label for label, texts in longer.items()}
+
+
+def training_charts(groups: Sequence[RunGroup]) -> list[Chart]:
+    """All charts of the runs that have data."""
+    variants, numeric = run_groups.variant_options(groups), run_groups.numeric_options(groups)
+    parts = {part[0].dataset: part for part in run_groups.by_dataset(groups)}
+    possible = {by: {dataset: candidates(part, variants, by) for dataset, part in parts.items()} for by in KEYS}
+    drawn = {by: {name: select(curves, by) for name, curves in possible[by].items()} for by in KEYS}
+    counts = [(name, len(drawn["validation"][name]), len(curves)) for name, curves in possible["validation"].items()]
+    omitted = omission_note(counts)
+    chosen = any(c.settings > 1 for curves in drawn["validation"].values() for c in curves)
+    views = [by for by in KEYS if by == "validation" or chosen or omitted]  # one where there is nothing to choose
+    styles = curve_styles({c.label: c.family for by in views for curves in drawn[by].values() for c in curves})
+
+    labels = {by: full_labels(drawn[by].values(), styles, numeric) for by in views}
+
+    def panel(
+        title: str, key: str, value: _Value, selected: Sequence[CurveCandidate], labels: Mapping[str, str]
+    ) -> Panel:
+        curves = []
+        for candidate in selected:
+            curve = mean_curve(candidate.group, value, seconds=key == "seconds")
+            note = candidate.note(numeric) if key == "accuracy" else ""
+            curves.append(replace(curve, label=labels[candidate.label], style=styles[candidate.label], note=note))
+        curves = [curve for curve in curves if curve.x]
+        return Panel(title, "loss", curves) if key == "loss" else Panel(title, "accuracy", curves, axis_floor(curves))
+
+    def chart(key: str, title: str, values: Mapping[str, _Value]) -> Chart:
+        made = []
+        for by in views:
+            rows = []
+            for dataset, curves in drawn[by].items():
+                panels = [panel(name, key, value, curves, labels[by]) for name, value in values.items()]
+                if any(panel.curves for panel in panels):
+                    rows.append(PanelRow(dataset, panels))
+            if key == "loss" and rows:  # one panel per data set: they stand side by side
+                rows = [PanelRow("", [replace(row.panels[0], title=row.name) for row in rows])]
+            if rows:
+                made.append(ChartView(_VIEWS[by], rows))
+        caption = ("A curve is its method's best setting. " * chosen + omitted) if key == "accuracy" else ""
+        return Chart(key, title, caption, "seconds of training" if key == "seconds" else "epoch", made)
+
+    accuracies = {f"{name} accuracy": _accuracy(name) for name in ("training", "validation", "test")}
+    later = {name: value for name, value in accuracies.items() if name != "training accuracy"}
+    charts = [
+        chart("accuracy", "Accuracy by epoch", accuracies),
+        chart("loss", "Training loss by epoch", {"loss": _loss}),
+        chart("seconds", "Accuracy against seconds", later),
+    ]
+    return [made for made in charts if made.views]
+
+
+def _accuracy(split: str) -> _Value:
+    field = {"training": "train", "validation": "val"}.get(split, split)
+    return lambda record: None if record.accuracies is None else getattr(record.accuracies, field)
+
+
+def _loss(record: EpochRecord) -> float | None:
+    return record.loss if math.isfinite(record.loss) else None
+
+
+def mean_curve(group: RunGroup, value: _Value, *, seconds: bool = False) -> Curve:
+    """Mean, lowest and highest value over the runs, for every epoch that one of them has.
+
+    Args:
+        group: the runs.
+        value: the number to take from an epoch's record.
+        seconds: whether x is the mean training time up to the epoch instead of its number.
+    """
+    by_epoch: dict[int, list[EpochRecord]] = {}
+    for run in group.runs:
+        for record in run.records:
+            by_epoch.setdefault(record.epoch, []).append(record)
+    x: list[float] = []
+    values: list[list[float]] = []
+    clock = 0.0
+    for epoch, records in sorted(by_epoch.items()):
+        clock += statistics.fmean(record.train_seconds for record in records)
+        known = [v for record in records if (v := value(record)) is not None]
+        if known:
+            x.append(_rounded(clock) if seconds else epoch)
+            values.append(known)
+    mean, low, high = ([_rounded(f(v)) for v in values] for f in (statistics.fmean, min, max))
+    return Curve(x=x, mean=mean, low=low, high=high, runs=[len(v) for v in values]).thinned()
+
+
+def _rounded(value: float) -> float:
+    """Six digits: more than the page can show, and a smaller file."""
+    return float(f"{value:.6g}")
+
+
+def omission_note(counts: Sequence[tuple[str, int, int]]) -> str:
+    """A sentence on the curves that are not drawn.
+
+    Args:
+        counts: for each data set its name, the number of curves that are drawn, and of all curves.
+
+    >>> omission_note([("cora", 10, 15), ("citeseer", 5, 5)])
+    'Left out: 5 of 15 curves on cora; the best are drawn, at least one of every optimizer. '
+    """
+    omitted = [f"{total - drawn} of {total} curves on {name}" for name, drawn, total in counts if drawn < total]
+    return f"Left out: {', '.join(omitted)}; the best are drawn, at least one of every optimizer. " if omitted else ""

@@ -1,0 +1,1 @@
+"""Searches: Optuna chooses the options of each trial."""

@@ -1,0 +1,85 @@
+"""The messages between sampler, estimator and model: what one training step works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from cvgnn.errors import CvgnnError
+from cvgnn.ops.fused_layer import MaskWeights
+from cvgnn.ops.row_sum import Rows
+
+
+@final
+@dataclass(frozen=True, eq=False, slots=True)
+class Block:
+    """One sampled layer: the rows `r^(k+1)` of `P^(k)` and of `P - P^(k)`.
+
+    Args:
+        sources: int64 `[s]`, node ids of `r^(k)`; the first `sampled.num_rows` are `r^(k+1)`, in the same order.
+        sampled: `P^`, `[|r^(k+1)|, s]`; columns are positions in `sources`.
+        transposed: `P^` transposed, `[s, |r^(k+1)|]`, for the backward pass.
+        remainder: `P - P^`, `[|r^(k+1)|, N]`; columns are node ids. None without control variate.
+        mask: the weights of the dropout mask in estimator `cvd`. None without control variate.
+    """
+
+    sources: Tensor
+    sampled: Rows
+    transposed: Rows
+    remainder: Rows | None = None
+    mask: MaskWeights | None = None
+
+    def to(self, device: torch.device) -> Block:
+        """The same block on a device."""
+        remainder = None if self.remainder is None else self.remainder.to(device)
+        mask = None if self.mask is None else MaskWeights(*(rows.to(device) for rows in self.mask))
+        return Block(self.sources.to(device), self.sampled.to(device), self.transposed.to(device), remainder, mask)
+
+    @property
+    def targets(self) -> Tensor:
+        """int64, node ids of `r^(k+1)`."""
+        return self.sources[: self.sampled.num_rows]
+
+
+@final
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch:
+    """Everything that a training step draws at random, for step `step` of a run.
+
+    Args:
+        step: `t`, counted from 1.
+        ids: int64 `[B]`, the drawn training node ids `V_t`; repeats are possible in `replacement` mode.
+        place: int64 `[B]`, the position of each of `ids` in `r^(K)`; None where `ids` is `r^(K)`.
+        blocks: `blocks[k-1]` is layer `k`'s, `k = 1..K-1`; layer 0 is exact and has none.
+        inputs: int64, node ids of `r^(1)`, whose rows of `P X` the step reads.
+    """
+
+    step: int
+    ids: Tensor
+    place: Tensor | None
+    blocks: tuple[Block, ...]
+    inputs: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device; itself where it is there already."""
+        if self.ids.device == device:
+            return self
+        blocks = tuple(block.to(device) for block in self.blocks)
+        place = None if self.place is None else self.place.to(device)
+        # r^(1) is the first block's sources: one copy to the device serves both.
+        inputs = blocks[0].sources if blocks else self.inputs.to(device)
+        return Batch(step=self.step, ids=self.ids.to(device), place=place, blocks=blocks, inputs=inputs)
+
+    def block(self, k: int) -> Block:
+        """Layer `k`'s block, `1 <= k < K`."""
+        if not 1 <= k <= len(self.blocks):
+            raise CvgnnError(f"layer {k} is not sampled; layers 1..{len(self.blocks)} are (layer 0 is exact)")
+        return self.blocks[k - 1]
+
+    def select(self, rows: Tensor) -> Tensor:
+        """Rows computed for `r^(K)`, one for each of `ids` (repeats repeated)."""
+        # Algorithm 1 averages the loss over V_t with repeats; the forward pass computes each node once.
+        return rows if self.place is None else rows.index_select(0, self.place)

@@ -1,0 +1,75 @@
+"""Defaults for a graph of the user's: a short rule that picks the options from the size and the labels of the graph."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal, get_args
+
+from cvgnn.config import TrainConfig, make_config
+from cvgnn.data import Graph
+from cvgnn.errors import require_known
+
+_log = logging.getLogger(__name__)
+Defaults = Literal["fixed", "auto", "paper"]
+
+FEW_LABELS = 50
+"""Training nodes per class below which a graph has few labels."""
+
+_STEPS = 4000  # training steps that a run may take before it ends; early stopping ends most runs sooner
+
+# The paper's settings for ogbn-arxiv (Table 4 and Appendix B, Adam).
+_PAPER: dict[str, Any] = {
+    "estimator": "cv", "model": "gcn", "layers": 2, "hidden": 256, "norm": "layer", "dropout": 0.0, "lr": 0.005,
+    "batch_size": 1000, "num_neighbors": (2,), "weight_decay": 1e-5, "epochs": 150,
+}  # fmt: skip
+
+
+def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
+    """The options that `defaults` chooses for a graph; those that it does not name keep the values of `TrainConfig`.
+
+    `auto`, measured in docs/estimators.md:
+
+    - Few labels (fewer than 50 training nodes a class): the fixed defaults, a GCN of width 64 without norm. A larger
+      network learns the few labels by heart.
+    - Else GraphSAGE with two layers of width 256 and LayerNorm: its own weight for the node itself is worth several
+      points where a node's own features say more than its neighbors'.
+    - Batches of 512, or 1,024 from 20,000 training nodes on. Epochs for 4,000 steps, at least 20 and at most 300, and a
+      fifth of them as patience.
+
+    Args:
+        graph: its training nodes and classes count.
+        defaults: `fixed` (the values of `TrainConfig`), `auto` or `paper`.
+    """
+    require_known("defaults", defaults, get_args(Defaults))
+    if defaults == "paper":
+        return dict(_PAPER)
+    num_train = graph.train_ids.numel()
+    if defaults == "fixed" or num_train < FEW_LABELS * graph.num_classes:
+        return {}
+    batch_size = 512 if num_train < 20_000 else 1024
+    epochs = min(300, max(20, _STEPS * batch_size // num_train))
+    return {
+        "model": "sage", "layers": 2, "norm": "layer", "dropout": 0.5, "weight_decay": 0.0, "lr": 0.003,
+        "label_smoothing": 0.1,
+        # The histories take num_nodes * hidden numbers.
+        "hidden": 256 if graph.num_nodes <= 2_000_000 else 128,
+        "num_neighbors": (5,), "batch_size": batch_size, "epochs": epochs, "patience": max(5, epochs // 5),
+    }  # fmt: skip
+
+
+def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a run: those that the user gave, and for the others what `defaults` chooses."""
+    chosen = default_options(graph, defaults)
+    if "normalization" in given:
+        chosen.pop("model", None)  # SAGE takes the mean of the neighbors: a normalization is a wish for a GCN
+    if "loss" in given:
+        chosen.pop("label_smoothing", None)  # it belongs to the cross entropy
+    chosen = {name: value for name, value in chosen.items() if name not in given}
+    if chosen:
+        _log.info("options chosen for this graph: %s", ", ".join(f"{name}={value}" for name, value in chosen.items()))
+    return {**chosen, **given}
+
+
+def choose_config(graph: Graph, defaults: str, given: dict[str, Any]) -> TrainConfig:
+    """The config with the options of `choose_options`."""
+    return make_config(**choose_options(graph, defaults, given))

@@ -1,0 +1,76 @@
+"""Loads the graph that the options of a run name."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from cvgnn.config import IN_MEMORY, GraphSource
+from cvgnn.data import Graph, RandomSplit
+from cvgnn.data.named import load
+from cvgnn.data.named.synthetic import PRESETS, VERSION
+from cvgnn.data.store import is_store
+from cvgnn.data.table_options import TableOptions
+from cvgnn.errors import CvgnnError, require
+from cvgnn.utils.sigbus import exit_on_sigbus
+
+_SPLIT_OPTIONS = ("split_seed", "train_fraction", "val_fraction", "per_class")
+
+
+def load_source(source: GraphSource, *, trusted: bool = True, preprocessing: dict[str, Any] | None = None) -> Graph:
+    """The graph of a `GraphSource`.
+
+    Args:
+        source: a data set's name, or a file or folder.
+        trusted: whether the user named it. A config.json may come from anybody: it must not make us write to a folder
+            of its choice.
+        preprocessing: of the graph that a model was trained on, to read other tables in the same way.
+    """
+    require(
+        source.dataset != IN_MEMORY,
+        "this run was trained on a graph that was made in Python, so config.json does not say where it is; give the "
+        "graph, as load_run(folder, graph), or --graph",
+    )
+    # Loading a synthetic graph writes it to its root if it is not there.
+    if not trusted and source.root is not None and source.name in PRESETS:
+        require(
+            is_store(source.root / f"{source.name}-v{VERSION}"),
+            f"there is no {source.name} in {source.root}, where the run had it; give --root to create it there",
+        )
+    split = RandomSplit(
+        seed=source.split_seed, train=source.train_fraction, val=source.val_fraction, per_class=source.per_class
+    )
+    if source.graph is None:
+        assert source.name is not None
+        given = source.given()
+        require(not given, f"{source.name} is no folder of tables, so {', '.join(given)} does nothing; leave it out")
+        graph = load(source.name, source.root, directed=source.directed)
+    else:
+        from cvgnn.data.io import read_graph
+
+        tables = TableOptions(**source.table_options())
+        graph = read_graph(
+            source.graph, split=split, directed=source.directed, tables=tables, preprocessing=preprocessing
+        )
+    # An option that does nothing is refused: the user would believe in a split that was not made.
+    default = GraphSource()
+    given = [name for name in _SPLIT_OPTIONS if getattr(source, name) != getattr(default, name)]
+    if source.split_by is not None:
+        given = [name for name in given if not name.endswith("_fraction")]
+    if given and graph.split != split.describe():
+        raise CvgnnError(
+            f"the graph {graph.name!r} has its own split ({graph.split}), so {', '.join(given)} would do nothing; "
+            "leave it out"
+        )
+    return graph
+
+
+def report_lost_graph(source: GraphSource, advice: str) -> AbstractContextManager[None]:
+    """Report a graph that is lost while it is in use: a store is read from disk when its rows are needed.
+
+    Args:
+        source: of the graph; only a store, and so a synthetic data set, is mapped.
+        advice: what to do, for the message.
+    """
+    mapped = source.name in PRESETS if source.graph is None else is_store(source.graph)
+    return exit_on_sigbus(advice) if mapped else nullcontext()

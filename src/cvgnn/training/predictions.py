@@ -1,0 +1,210 @@
+"""Predictions and embeddings as tables with the user's own node ids and labels, written as CSV, Parquet or npy."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, final
+
+import numpy as np
+
+from cvgnn.data import Graph
+from cvgnn.data.split import SPLITS
+from cvgnn.errors import CvgnnError, require, unknown_name
+from cvgnn.training.run import Run
+from cvgnn.utils import atomic_files
+
+_ROWS_PER_PIECE = 1 << 16
+FORMATS = (".csv", ".parquet", ".npy")
+COLUMNS = ("node", "class", "probability", "label", "split", "probabilities")
+"""The columns of predictions; `probabilities` stands for one column a class."""
+
+
+@final
+class NodeTable:
+    """Named columns with one row per node.
+
+    Args:
+        columns: `[n]` arrays by name; a matrix `[n, d]` named `e` becomes the columns `e0`, `e1`, ...
+    """
+
+    def __init__(self, columns: dict[str, np.ndarray]) -> None:
+        self.columns: dict[str, np.ndarray] = {}
+        self.matrix: np.ndarray | None = None
+        for name, values in columns.items():
+            if values.ndim == 2:
+                self.matrix = values
+                self.columns |= {f"{name}{j}": values[:, j] for j in range(values.shape[1])}
+            else:
+                self.columns[name] = values
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def write(self, file: Path) -> None:
+        """Write `.csv`, `.parquet` or `.npy` by the file's ending; the file appears complete or not at all."""
+        check_format(file)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_files.replacing(file) as stream:
+                if file.suffix == ".csv":
+                    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+                    self.write_csv(text)
+                    text.detach()  # flushes; without it the wrapper would close the stream
+                elif file.suffix == ".parquet":
+                    import pyarrow.parquet
+
+                    pyarrow.parquet.write_table(pyarrow.table(self.columns), stream, row_group_size=_ROWS_PER_PIECE)
+                elif self.matrix is not None:
+                    np.save(stream, self.matrix, allow_pickle=False)
+                else:
+                    # Not rec.fromarrays(names="a,b"): the name of a class may have a comma.
+                    kinds = [(name, column.dtype) for name, column in self.columns.items()]
+                    records = np.empty(len(self), dtype=kinds)
+                    for name, column in self.columns.items():
+                        records[name] = column
+                    np.save(stream, records, allow_pickle=False)
+        except OSError as error:
+            raise CvgnnError(f"cannot write {file}: {error.strerror}") from None
+
+    def write_csv(self, stream: IO[str]) -> None:
+        """Write CSV with a header line."""
+        # Python's writer and not pyarrow's: it quotes only where needed and prints the shortest form of a float.
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self.columns)
+        for first in range(0, len(self), _ROWS_PER_PIECE):  # lists of Python objects take ten times an array's memory
+            piece = [column[first : first + _ROWS_PER_PIECE].tolist() for column in self.columns.values()]
+            writer.writerows(zip(*piece, strict=True))
+
+
+def check_format(file: Path, *, overwrite: bool = True) -> None:
+    """Refuse a file that cannot be written, before anything is computed.
+
+    Args:
+        file: to write.
+        overwrite: whether it may exist.
+    """
+    require(
+        file.suffix in FORMATS,
+        f"cannot write {str(file)!r}: the ending must be one of {', '.join(FORMATS)}, not {file.suffix!r}",
+    )
+    require(not file.is_dir(), f"cannot write {file}: it is a folder; name a file in it")
+    require(overwrite or not file.exists(), f"{file} exists; choose another name, or replace it with --force")
+
+
+def column_names(run: Run) -> list[str]:
+    """The columns of `predictions`: `COLUMNS` without `probabilities`, and `p_CLASS` for each class."""
+    names = run.result["class_names"] or range(run.model.out_channels)
+    return [*COLUMNS[:-1], *(f"p_{name}" for name in names)]
+
+
+def check_columns(run: Run, columns: Sequence[str]) -> list[str]:
+    """The columns that are chosen, `probabilities` replaced by those of all classes; an unknown one is refused.
+
+    Args:
+        run: gives the classes.
+        columns: names, in the order wanted; all if there are none.
+    """
+    known = column_names(run)
+    chosen: dict[str, None] = {}  # a set that keeps the order
+    for name in columns or known:
+        if name == "probabilities":
+            chosen |= dict.fromkeys(known[len(COLUMNS) - 1 :])
+        elif name in known:
+            chosen[name] = None
+        else:
+            raise unknown_name("column", name, (*known, "probabilities"))
+    return list(chosen)
+
+
+def predictions(run: Run, ids: np.ndarray | None = None, columns: Sequence[str] = ()) -> NodeTable:
+    """The predictions for `ids` (all nodes if not given), by exact inference.
+
+    Args:
+        run: a finished run.
+        ids: int64, node ids.
+        columns: of `COLUMNS`, and `p_CLASS` for one class; all if there are none. `label` is the true class, -1 or
+            empty where it is unknown, `split` is train, val, test or empty.
+    """
+    chosen = check_columns(run, columns)
+    probabilities = run.predict_proba(_as_list(ids)).cpu()
+    highest, classes = (t.numpy() for t in probabilities.max(dim=1))
+    names = run.result["class_names"]  # of the graph it was trained on: another graph may number its classes otherwise
+    table = {
+        "node": node_names(run.graph, ids),
+        "class": classes if names is None else np.asarray(names)[classes],
+        "probability": highest,
+        "label": _labels(run.graph, ids),
+        "split": _splits(run.graph, ids),
+    }
+    by_class = dict(zip(column_names(run)[len(COLUMNS) - 1 :], probabilities.numpy().T, strict=True))
+    return NodeTable({name: (table | by_class)[name] for name in chosen})
+
+
+def _labels(graph: Graph, ids: np.ndarray | None) -> np.ndarray:
+    y = graph.y.numpy() if ids is None else graph.y.numpy()[ids]
+    return y if graph.class_names is None else np.asarray([*graph.class_names, ""])[y]  # -1 is the last
+
+
+def _splits(graph: Graph, ids: np.ndarray | None) -> np.ndarray:
+    split = np.full(graph.num_nodes, "", dtype="<U5")
+    for name in SPLITS:
+        split[getattr(graph, f"{name}_ids").numpy()] = name
+    return split if ids is None else split[ids]
+
+
+def embeddings(run: Run, layer: int, ids: np.ndarray | None = None) -> NodeTable:
+    """Node and `H^(layer)` for `ids` (all if not given); npy holds the matrix alone, in the order of the nodes."""
+    return NodeTable({"node": node_names(run.graph, ids), "e": run.embed(layer, _as_list(ids)).numpy()})
+
+
+def node_names(graph: Graph, ids: np.ndarray | None) -> np.ndarray:
+    """The user's own ids of the nodes `ids` (of all if not given)."""
+    names = np.arange(graph.num_nodes) if graph.node_names is None else graph.node_names
+    return names if ids is None else names[ids]
+
+
+def find_nodes(graph: Graph, names: Sequence[str]) -> np.ndarray:
+    """The positions of nodes given by the user's own ids, in the order given.
+
+    Args:
+        graph: the graph of the nodes.
+        names: ids as text.
+    """
+    known = node_names(graph, None)
+    texts = known if known.dtype.kind == "U" else known.astype(np.str_)
+    order = np.argsort(texts, kind="stable")  # a binary search per id; a dict of all names would take more memory
+    wanted = np.asarray(names, dtype=np.str_)
+    positions: np.ndarray = order[np.searchsorted(texts, wanted, sorter=order).clip(max=len(texts) - 1)]
+    missing = np.flatnonzero(texts[positions] != wanted)
+    if missing.size:
+        kind = f"0..{graph.num_nodes - 1}" if graph.node_names is None else f"such as {known[0]!s}"
+        raise CvgnnError(f"node {names[int(missing[0])]!r} is not in the graph; its node ids are {kind}")
+    return positions
+
+
+def read_node_list(nodes: str) -> list[str]:
+    """Node ids from `1,2,"an id, with a comma"`, or from a file with one id per line."""
+    # As CSV, because an id may hold a comma; in a file every line is one id, commas and quotes included.
+    file = Path(nodes)
+    if not file.is_file():
+        try:
+            fields = next(csv.reader([nodes], skipinitialspace=True, strict=True), [])
+        except csv.Error as error:
+            raise CvgnnError(f"cannot read the node ids {nodes!r}: {error}") from None
+        hint = "nodes names no node; give ids separated by commas, or a file with one id per line"
+    else:
+        try:
+            fields = file.read_text(encoding="utf-8-sig").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CvgnnError(f"cannot read the node ids in {file}: {error}") from None
+        hint = f"{file} names no node; write one id per line"
+    ids = [field.strip() for field in fields if field.strip()]
+    require(bool(ids), hint)
+    return ids
+
+
+def _as_list(ids: np.ndarray | None) -> list[int] | None:
+    return None if ids is None else ids.tolist()

@@ -1,0 +1,397 @@
+"""A training run from a graph and a config to a trained model, and a finished run read back from its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from cvgnn._version import __version__
+from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig
+from cvgnn.data import Graph, Propagation
+from cvgnn.data.store import is_store
+from cvgnn.errors import CvgnnError, Interrupted, require
+from cvgnn.nn import Network, exact_embedding, exact_logits
+from cvgnn.sampling import FeatureSource
+from cvgnn.training.callbacks import Callback, callback_scope
+from cvgnn.training.checkpoint import Checkpointer, read_tensors
+from cvgnn.training.graph_source import load_source
+from cvgnn.training.guard import Diverged
+from cvgnn.training.machine import default_threads, describe_machine, peak_rss_bytes, thread_count
+from cvgnn.training.neighborhood import neighborhood
+from cvgnn.training.parts import Parts
+from cvgnn.training.run_folder import MetricsLog, RunFolder, check_is_folder, read_metrics, read_object, read_settings
+from cvgnn.training.trainer import EpochRecord, Trainer
+from cvgnn.training.trainer_builder import (
+    NO_PARTS,
+    build_features,
+    build_model,
+    build_propagation,
+    build_trainer,
+    check,
+)
+from cvgnn.utils.checked_json import short
+from cvgnn.utils.formatting import join_printable
+from cvgnn.utils.stop_signals import StopRequest, stop_requests
+
+_log = logging.getLogger(__name__)
+_ROWS_LOOKED_AT = 10_000
+_PYTHON_GRAPH = GraphSource(dataset=IN_MEMORY)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Run:
+    """A finished run: the trained model, its graph, and the measurements.
+
+    Args:
+        graph, config: of the run.
+        model: the network with the weights of the chosen output.
+        propagation: `P`.
+        rows: of `P X`, see `features`; computed when they are first needed if not given.
+        records: one for each epoch.
+        result: the summary, as `result.json` holds it.
+        source: where the graph came from.
+        trainer: with the state after the last step; None for a run that `load_run` has read.
+        path: folder of the run; None if it has none.
+    """
+
+    graph: Graph
+    config: TrainConfig
+    model: Network
+    propagation: Propagation
+    records: list[EpochRecord]
+    result: dict[str, Any]
+    source: GraphSource = _PYTHON_GRAPH
+    trainer: Trainer | None = None
+    path: Path | None = None
+    rows: FeatureSource | None = None
+
+    @functools.cached_property
+    def features(self) -> FeatureSource:
+        """Rows of `P X` of all nodes."""
+        return self.rows or build_features(self.graph, self.propagation, self.config, self.model)
+
+    def predict(self, ids: Tensor | list[int] | None = None) -> Tensor:
+        """int64: the class of each of `ids` (of all nodes if not given), by exact inference.
+
+        Few nodes cost their neighborhood; all nodes cost a pass over the graph for each layer.
+        """
+        return self._at(ids, exact_logits).argmax(dim=1)
+
+    def predict_proba(self, ids: Tensor | list[int] | None = None) -> Tensor:
+        """`[n, C]`: class probabilities of `ids` (of all nodes if not given)."""
+        return self._at(ids, exact_logits).softmax(dim=1)
+
+    def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
+        """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
+        return self._at(ids, functools.partial(exact_embedding, layer=layer))
+
+    def save(self, path: str | Path) -> None:
+        """Write the run into a new folder, as `fit(out=...)` does: config, metrics, result, weights and a checkpoint.
+
+        `cvgnn.load_run` and `cvgnn predict` read the folder, and `fit(resume=...)` continues from its checkpoint.
+        """
+        if self.trainer is None:
+            raise CvgnnError(f"this run was loaded from {self.path}; copy that folder instead of saving the run again")
+        folder = RunFolder(Path(path))
+        with folder.opened():
+            folder.write_config(self.source, self.config)
+            folder.write_preprocessing(self.graph.preprocessing)
+            checkpointer = Checkpointer(folder, self.graph, self.source, self.config, threads=self.result["threads"])
+            checkpointer.on_start(self.trainer, self.records)
+            MetricsLog(folder.metrics).on_start(self.trainer, self.records)
+            if not checkpointer.save(self.trainer):
+                raise CvgnnError(f"the run's checkpoint cannot be written to {folder.path}; save the run elsewhere")
+            folder.write_result({**self.result, "command": None, "machine": describe_machine()}, self.model)
+
+    def _at(self, ids: Tensor | list[int] | None, infer: Callable[..., Tensor]) -> Tensor:
+        """Rows `ids` of what `infer` computes from model, features and `P`."""
+        if ids is None:
+            return infer(self.model, self.features, self.propagation)
+        index = self._positions(ids)
+        near = None
+        if self.propagation.left.device.type == "cpu":
+            near = neighborhood(self.graph, self.propagation, index, self.model.num_layers)
+        if near is None:
+            return infer(self.model, self.features, self.propagation)[index]
+        features = build_features(near.graph, near.propagation, self.config, self.model)
+        return infer(self.model, features, near.propagation)[near.places]
+
+    def _positions(self, ids: Tensor | list[int]) -> Tensor:
+        index, n = torch.as_tensor(ids), self.graph.num_nodes
+        if index.dtype == torch.bool and index.shape == (n,):
+            return index.nonzero().flatten()
+        require(
+            index.dim() == 1 and (index.numel() == 0 or index.dtype in (torch.int32, torch.int64)),
+            f"ids must be a list of node ids or a mask of {n} booleans, not {index.dtype} of shape {list(index.shape)}",
+        )
+        bad = index[(index < 0) | (index >= n)].tolist()
+        if bad:
+            raise CvgnnError(f"node {bad[0]} does not exist; ids must lie in 0..{n - 1}")
+        return index.long()
+
+
+def train(
+    graph: Graph,
+    config: TrainConfig,
+    *,
+    callbacks: Sequence[Callback] = (),
+    parts: Parts = NO_PARTS,
+    folder: RunFolder | None = None,
+    source: GraphSource | None = None,
+    plan: CheckpointPlan | None = None,
+    command: str | None = None,
+    exact: bool = False,
+    return_on_interrupt: bool = False,
+) -> Run:
+    """Train a network. `cvgnn.fit`, `cvgnn train` and every run of a sweep come here.
+
+    A run that was started in `folder` continues from its newest valid checkpoint, or from the beginning if it has none.
+
+    Args:
+        graph, config: of the run.
+        callbacks: called along the run, in this order.
+        parts: model, estimator, optimizer or loss that are given as objects, instead of the config's.
+        folder: for the run's files; nothing is written without one.
+        source: where the graph came from; None if it was made in Python.
+        plan: when to save checkpoints.
+        command: the command line of the run, for result.json.
+        exact: refuse to resume where other versions or another processor could change the last bits.
+        return_on_interrupt: without a folder, Ctrl-C ends the training after the current step, and the run so far is
+            returned.
+    """
+    check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
+    _warn_about_scales(graph)
+    source = source or _PYTHON_GRAPH
+    if folder is None:
+        threads = config.threads or default_threads(graph, config)
+        with stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext() as asked:
+            return _train(graph, config, callbacks, parts, threads=threads, source=source, stop=asked)
+    with folder.opened(), stop_requests() as stop:
+        checkpointer = Checkpointer(folder, graph, source, config, plan=plan, stop=stop, exact=exact)
+        if config.epochs > len(checkpointer.records):
+            folder.remove_result()  # a folder with a result is complete
+        # Written before the first step: a run that is killed at once can be resumed from its config alone.
+        folder.write_config(source, config)
+        folder.write_preprocessing(graph.preprocessing)
+        # The checkpointer comes last: an epoch in a checkpoint is in metrics.jsonl, and the user's callbacks saw it.
+        every = [MetricsLog(folder.metrics), *callbacks, checkpointer]
+        try:
+            run = _train(
+                graph, config, every, parts, threads=checkpointer.threads, source=source,
+                checkpointer=checkpointer,
+            )  # fmt: skip
+        except Diverged as error:
+            last = checkpointer.checkpoints.last
+            kept = "there is no checkpoint" if last is None else f"the last good checkpoint is {last}"
+            raise CvgnnError(f"{error}, in a new folder; {kept}") from None
+        about = {"command": command, "machine": describe_machine()}
+        folder.write_result({**run.result, **about}, run.model)
+    return dataclasses.replace(run, path=folder.path)
+
+
+def _warn_about_scales(graph: Graph) -> None:
+    """Warn about dense columns of very different scale: the largest would decide everything."""
+    if not isinstance(graph.x, Tensor) or graph.preprocessing is not None:
+        return
+    x = graph.x[graph.train_ids[:_ROWS_LOOKED_AT]].double()
+    # Words and indicators are mostly 0 and differ in scale by their frequency alone.
+    scale = (x * x).mean(dim=0).sqrt()[(x != 0).double().mean(dim=0) > 0.5]
+    if scale.numel() > 1 and float(scale.max()) > 100 * float(scale.min()):
+        _log.warning(
+            "the features' columns differ in scale by a factor of %.0f, and the largest would decide everything; "
+            "standardise them, x = (x - x[train_ids].mean(0)) / x[train_ids].std(0), or give the graph as tables, "
+            "which --preprocess auto standardises",
+            float(scale.max() / scale.min()),
+        )
+
+
+def _train(
+    graph: Graph,
+    config: TrainConfig,
+    callbacks: Sequence[Callback],
+    parts: Parts,
+    *,
+    threads: int,
+    source: GraphSource,
+    checkpointer: Checkpointer | None = None,
+    stop: StopRequest | None = None,
+) -> Run:
+    _log.debug("training with %d threads", threads)
+    with thread_count(threads):
+        # A resumed run reads its histories from the checkpoint, so the exact pass that initialises them is left out.
+        fresh = checkpointer is None or checkpointer.checkpoint is None
+        trainer = build_trainer(graph, config, parts=parts, initialize=fresh)
+        records = [] if checkpointer is None else checkpointer.restore(trainer)
+        trainer.warm_up()
+
+        def after_step() -> None:
+            for callback in callbacks:
+                callback.on_step(trainer)
+            if stop is not None and stop.signal_number is not None:
+                raise _StopTraining
+
+        with callback_scope(callbacks, trainer, records), contextlib.suppress(_StopTraining):
+            for record in trainer.epochs(
+                config.epochs, eval_every=config.eval_every, patience=config.patience, after_step=after_step
+            ):
+                records.append(record)
+                for callback in callbacks:
+                    callback.on_epoch(trainer, record)
+        if stop is not None and stop.signal_number is not None:
+            _report_interrupt(trainer, config, records)
+        # The trainer keeps the weights of its last step, so that training can continue; the output is a copy.
+        model = copy.deepcopy(trainer.model)
+        model.load_state_dict(trainer.output(config.output))
+        model.eval()
+        result = _summary(graph, config, records, trainer, model)
+        if parts.find("optimizer", config) is not None:
+            result |= {"optimizer": type(trainer.optimizer).__name__, "form": "custom"}
+    return Run(
+        graph=graph,
+        config=config,
+        model=model,
+        rows=trainer.evaluator.features if trainer.evaluator else None,
+        propagation=trainer.loader.sampler.propagation.to(trainer.device),
+        records=records,
+        result=result,
+        source=source,
+        trainer=trainer,
+    )
+
+
+class _StopTraining(Exception):
+    """Ends the loop after a step."""
+
+
+def _report_interrupt(trainer: Trainer, config: TrainConfig, records: list[EpochRecord]) -> None:
+    """Warn that the run is not complete; without any result to return, the interrupt ends the program."""
+    if not records or (config.output == "best" and trainer.best.weights is None):
+        raise Interrupted(signal.SIGINT)
+    which = f"the best of them, epoch {trainer.best.epoch}" if config.output == "best" else f"output {config.output!r}"
+    _log.warning("interrupted after %d of %d epochs; the result is %s", len(records), config.epochs, which)
+
+
+def _summary(
+    graph: Graph, config: TrainConfig, records: list[EpochRecord], trainer: Trainer, model: Network
+) -> dict[str, Any]:
+    """The summary of a run. `test_accuracy` is the one at the best validation epoch; `max_test_accuracy` is the paper's
+    protocol, a choice by test accuracy."""
+    # `train_accuracy` and the like of an epoch are null where it was not evaluated: see eval_every.
+    evaluated = [(r.epoch, r.accuracies) for r in records if r.accuracies is not None]
+    at_best = next((a for epoch, a in evaluated if epoch == trainer.best.epoch), None)
+    tests = [a.test for _, a in evaluated if a.test is not None]
+    assert trainer.evaluator is not None
+    output = trainer.evaluator(model)
+    return {
+        "version": __version__,
+        "dataset": graph.name,
+        "split": graph.split,
+        "num_classes": graph.num_classes,
+        "class_names": None if graph.class_names is None else list(graph.class_names),
+        **{name: getattr(config, name) for name in ("estimator", "scheme", "optimizer", "form", "seed")},
+        "epochs": len(records),
+        "iterations": trainer.iterations,
+        "skipped_steps": sum(r.skipped_steps for r in records),
+        "best_epoch": trainer.best.epoch,
+        "val_accuracy": None if at_best is None else at_best.val,
+        "test_accuracy": None if at_best is None else at_best.test,
+        "max_test_accuracy": max(tests, default=None),
+        "output": config.output,
+        "output_iteration": trainer.tau.tau if trainer.tau is not None else None,
+        **{f"output_{split}_accuracy": share for split, share in vars(output).items()},
+        "threads": torch.get_num_threads(),
+        "train_seconds": round(sum(r.train_seconds for r in records), 6),
+        "eval_seconds": round(sum(r.eval_seconds for r in records), 6),
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
+
+
+def read_run(
+    path: Path, graph: Graph | None = None, *, source: GraphSource | None = None, parts: Parts = NO_PARTS
+) -> Run:
+    """A finished run from its folder.
+
+    Args:
+        path: the folder given to `cvgnn train --out`.
+        graph: the graph it was trained on, or another one with the same features; read from its source if not given.
+        source: where the graph is now, if not where config.json says.
+        parts: the model, if it was given as an object.
+    """
+    check_is_folder(path)
+    # Everything below may come from anybody: it is checked before memory is allocated for it.
+    stored, config = read_settings(path / "config.json")
+    parts.find("model", config)  # an error for a model that is needed and not given, before the graph is read
+    given = parts.names().get("model", config.model)
+    require(given == config.model, f"{path} was trained with model {short(config.model)}, not {given}")
+    result = read_object(path / "result.json")
+    if graph is None:
+        fitted = path / "preprocessing.json"
+        preprocessing = read_object(fitted) if fitted.is_file() else None
+        place = source or stored
+        if preprocessing is None and place.graph is not None and place.graph.is_dir() and not is_store(place.graph):
+            # The model was not trained on preprocessed tables; fitting one on other data would change its input.
+            place = dataclasses.replace(place, preprocess="none")
+        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing)
+    # Of the graph it was trained on: another graph may have fewer classes.
+    classes = result.get("num_classes", graph.num_classes)
+    require(
+        type(classes) is int and 1 <= classes < 2**31,
+        f"{path / 'result.json'}: num_classes must be a whole number of at least 1, not {short(classes)}",
+    )
+    dtype = graph.x.dtype
+    file = path / "weights.safetensors"
+    weights = _read_weights(file)
+    # On the meta device first, which allocates nothing: config.json may ask for more weights than there is memory.
+    with torch.device("meta"):
+        expected = build_model(graph, config, dtype=dtype, num_classes=classes, parts=parts).state_dict()
+    for name in sorted(expected.keys() | weights.keys()):
+        mine, theirs = (list(each[name].shape) if name in each else "nothing" for each in (expected, weights))
+        require(
+            mine == theirs,
+            f"{file} does not fit the graph {graph.name!r}: {join_printable([name[:80]])} is {theirs} in the file, but "
+            f"the graph and config.json ask for {mine}; give the graph that the run was trained on",
+        )
+        finite = bool(weights[name].isfinite().all())
+        require(finite, f"{file} holds NaN or infinite values in {name}: the run diverged, or it is damaged")
+    model = build_model(graph, config, dtype=dtype, num_classes=classes, parts=parts)
+    if model is parts.model:
+        model = copy.deepcopy(model)  # a run does not share its weights with the caller's object
+    model.load_state_dict(weights)
+    model.eval()
+    return Run(
+        graph=graph,
+        config=config,
+        model=model,
+        propagation=build_propagation(graph, config, model),
+        records=read_metrics(path / "metrics.jsonl"),
+        result=result,
+        source=source or stored,
+        path=path,
+    )
+
+
+def _read_weights(file: Path) -> dict[str, Tensor]:
+    require(file.is_file(), f"{file} is missing: the run is not finished, or this is not a run folder")
+    try:
+        weights = read_tensors(file)
+    except ValueError as error:
+        raise CvgnnError(f"cannot read {file}: {error}") from None
+    for name, tensor in weights.items():
+        require(
+            tensor.dtype in (torch.float32, torch.float64),
+            f"{file} holds {short(name)} as {tensor.dtype}; weights are float32 or float64",
+        )
+    return weights

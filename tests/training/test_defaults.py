@@ -1,0 +1,114 @@
+"""The rule that picks options for a graph, and the average of the weights."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import cvgnn
+from cvgnn.config import TrainConfig, make_config
+from cvgnn.data import Graph
+from cvgnn.errors import CvgnnError
+from cvgnn.optim import make_optimizer
+from cvgnn.training.defaults import choose_config, default_options
+from cvgnn.training.outputs import WeightAverage
+from tests.data.store.cases import make_graph
+
+
+def graph_with(num_train: int) -> Graph:
+    """A graph with so many training nodes and 3 classes; the rule reads nothing else."""
+    graph = make_graph()
+    return dataclasses.replace(graph, train_ids=torch.arange(num_train), num_classes=3, validated=True)
+
+
+def test_few_labels_keep_the_fixed_defaults() -> None:
+    assert default_options(cvgnn.load("citeseer"), "auto") == {}
+    assert choose_config(cvgnn.load("citeseer"), "auto", {}) == TrainConfig()
+
+
+@pytest.mark.parametrize(
+    ("num_train", "batch_size", "epochs"), [(150, 512, 300), (20_000, 1024, 204), (10**6, 1024, 20)]
+)
+def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size: int, epochs: int) -> None:
+    class Many:
+        train_ids, num_classes, num_nodes = torch.arange(num_train), 3, 2 * num_train
+
+    config = choose_config(Many(), "auto", {"lr": 0.5, "hidden": 7})  # type: ignore[arg-type]
+    assert (config.model, config.norm, config.batch_size, config.epochs) == ("sage", "layer", batch_size, epochs)
+    assert (config.lr, config.hidden) == (0.5, 7)  # what is given wins
+    assert config.patience == max(5, epochs // 5)
+
+
+def test_a_normalization_is_a_wish_for_a_gcn() -> None:
+    class Many:
+        train_ids, num_classes, num_nodes = torch.arange(500), 3, 1000
+
+    config = choose_config(Many(), "auto", {"normalization": "random-walk"})  # type: ignore[arg-type]
+    assert (config.model, config.hidden) == ("gcn", 256)
+
+
+def test_paper_and_unknown_defaults() -> None:
+    graph = make_graph()
+    config = choose_config(graph, "paper", {"epochs": 3})
+    assert (config.estimator, config.hidden, config.norm, config.epochs) == ("cv", 256, "layer", 3)
+    with pytest.raises(CvgnnError, match="unknown defaults 'best'; known: fixed, auto, paper"):
+        cvgnn.fit(graph, defaults="best")  # type: ignore[arg-type]
+
+
+def test_fit_with_auto_defaults_records_what_was_chosen() -> None:
+    run = cvgnn.fit(make_graph(), defaults="auto", epochs=1, hidden=4)
+    assert run.config == make_config(epochs=1, hidden=4)  # few labels
+
+
+def test_the_average_by_hand() -> None:
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(model.weight, 1.0)
+    average = WeightAverage(model, 0.5)
+    expected = 1.0
+    for t, value in enumerate((3.0, -2.0, 7.0, 7.0, 1.0, 0.5, 4.0, 8.0, 2.0, 6.0), start=1):
+        torch.nn.init.constant_(model.weight, value)
+        average.update(model, t)
+        decay = min(0.5, (1 + t) / (10 + t))
+        expected = decay * expected + (1 - decay) * value
+        assert average.weights["weight"].item() == pytest.approx(expected, rel=1e-6)
+    before = model.weight.item()
+    with average.applied(model):
+        assert model.weight.item() == pytest.approx(expected, rel=1e-6)
+    assert model.weight.item() == before
+
+
+def test_the_average_is_evaluated_and_returned() -> None:
+    graph = make_graph()
+    options = {"epochs": 6, "hidden": 4, "batch_size": 6, "output": "last"}
+    plain, averaged = cvgnn.fit(graph, **options), cvgnn.fit(graph, ema=0.9, **options)
+    assert averaged.trainer is not None
+    assert plain.trainer is not None
+    average = averaged.trainer.average
+    assert average is not None
+    for (name, mine), theirs in zip(
+        averaged.trainer.model.named_parameters(), plain.trainer.model.parameters(), strict=True
+    ):
+        assert torch.equal(mine, theirs)  # training itself is the same
+        assert torch.equal(averaged.model.state_dict()[name], average.weights[name])
+        assert not torch.equal(averaged.model.state_dict()[name], mine)
+
+
+@pytest.mark.parametrize("options", [{"norm": "batch"}, {"output": "tau"}])
+def test_what_an_average_does_not_go_with(options: dict[str, str]) -> None:
+    with pytest.raises(CvgnnError, match="ema returns an average of the weights"):
+        make_config(ema=0.9, **options)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("nadam", torch.optim.NAdam)])
+def test_optimizers_of_torch_by_name(name: str, kind: type[torch.optim.Optimizer]) -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = make_optimizer(name, [parameter], lr=0.1, beta1=0.5, weight_decay=0.25)
+    assert isinstance(optimizer, kind)
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.1, (0.5, 0.999), 0.25)
+    with pytest.raises(CvgnnError, match=f"{name} has no paper form"):
+        make_optimizer(name, [parameter], form="paper")
+    run = cvgnn.fit(make_graph(), optimizer=name, epochs=2, hidden=4, batch_size=6)
+    assert run.result["optimizer"] == name
