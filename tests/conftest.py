@@ -1,4 +1,4 @@
-"""Where the real data sets are, for the tests that need them."""
+"""Set-up of all tests: fixed random examples, the kernel cache, and where the real data sets are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run: a check of a commit must not depend on luck. CVGNN_HYPOTHESIS=N tries N other ones.
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile("random", max_examples=int(os.environ.get("CVGNN_HYPOTHESIS", "100")))
+settings.load_profile("random" if "CVGNN_HYPOTHESIS" in os.environ else "fixed")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background jobs of a shell; tests send it
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from cvgnn.data import Graph
 from cvgnn.data.array_converter import from_arrays
 
-# Whatever text a file can hold; names that are whole numbers come from the branch of integers.
+# Whatever text a file can hold; names that are whole numbers come from the branch of integers, and tables trim the white
+# space around a cell.
 WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=6).filter(
-    lambda word: not word.strip("-").isdecimal()
+    lambda word: word == word.strip() != "" and not word.strip("-").isdecimal()
 )
 
 
