@@ -81,7 +81,10 @@ class Bench:
             with thread_count(self.threads):
                 self.begin()
         elif command == "loss":
-            self.trainer.loss = self.losses[rest]
+            if hasattr(self.trainer, "task"):
+                self.trainer.task.function = None if rest == LOSSES[0] else self.losses[rest]
+            else:  # a checkout from before tasks
+                self.trainer.loss = self.losses[rest]
         elif command == "go":
             with thread_count(self.threads):
                 return self.go(int(rest))

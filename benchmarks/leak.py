@@ -30,7 +30,7 @@ def trained(graph: Graph, ids: torch.Tensor, *, seed: int, epochs: int) -> tuple
     trainer = build_trainer(graph, config)
     trainer.loader = BatchLoader(ids, trainer.loader.sampler, batch_size=config.batch_size, seed=seed)
     records = list(trainer.epochs(epochs))
-    tests = {record.epoch: record.accuracies.test for record in records}
+    tests = {record.epoch: record.metrics["test_accuracy"] for record in records}
     return tests[trainer.best.epoch], max(tests.values())
 
 

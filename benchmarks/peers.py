@@ -65,7 +65,7 @@ from typing import Any
 import torch
 
 import cvgnn
-from cvgnn import Evaluator, Graph, Propagation, TrainConfig, exact_logits, propagate_features
+from cvgnn import Evaluator, Graph, NodeClassification, Propagation, TrainConfig, exact_logits, propagate_features
 from cvgnn.data.named.synthetic import generate, small_spec
 from cvgnn.lab.recipes import paper_recipe
 from cvgnn.training.trainer_builder import build_model
@@ -206,7 +206,7 @@ def curves(field: Field, names: list[str], config: TrainConfig, seeds: int, budg
     """A curve of validation accuracies for each contestant and seed."""
     data, _ = field.prepared(with_features)
     P = Propagation(data)
-    evaluator = Evaluator(data, propagate_features(data, P), P)
+    evaluator = Evaluator(NodeClassification(data), propagate_features(data, P), P)
     model = build_model(data, config, dtype=data.x.dtype)
     found: dict[str, list[Curve]] = {name: [] for name in names}
     for seed in range(seeds):
@@ -218,7 +218,7 @@ def curves(field: Field, names: list[str], config: TrainConfig, seeds: int, budg
             points = []
             for t, seconds, weights in run:
                 copy(weights, tensors_of(model))
-                points.append([t, round(seconds, 5), evaluator(model).val])
+                points.append([t, round(seconds, 5), evaluator(model)["val_accuracy"]])
             found[name].append({"seed": seed, "setup": setup, "points": points})
             say(f"  seed {seed}, {name}: {points[-1][0]} iterations, best {best(found[name][-1]):.4f}")
     return found

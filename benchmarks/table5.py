@@ -38,7 +38,7 @@ def main() -> None:
             configs = [paper_recipe(dataset, optimizer, run=run) for run in range(args.first, args.first + args.runs)]
             runs = [train(graph, dataclasses.replace(c, scheme=args.scheme)) for c in configs]
             best, honest = ([100 * run.result[key] for run in runs] for key in ("max_test_accuracy", "test_accuracy"))
-            curves = [[record.accuracies.test for record in run.records] for run in runs]
+            curves = [[record.metrics["test_accuracy"] for record in run.records] for run in runs]
             of_mean = 100 * max(statistics.mean(epoch) for epoch in zip(*curves, strict=True))
             paper = paper_accuracy(dataset, optimizer)
             differences.append(statistics.mean(best) - paper)

@@ -22,6 +22,7 @@ from cvgnn.sampling import FEATURE_NORMS
 from cvgnn.sampling.loader import BATCH_MODES
 from cvgnn.sampling.schemes import SCHEMES
 from cvgnn.training import OUTPUTS, SCHEDULES
+from cvgnn.training.tasks import TASKS
 
 CHOICES = {
     "model": tuple(MODELS),
@@ -41,6 +42,7 @@ CHOICES = {
     "feature_dtype": ("float32", "bfloat16"),
     "output": OUTPUTS,
     "bad_step": ("stop", "skip"),
+    "task": ("auto", *TASKS),
 }
 
 NOT_WHOLE = (0, -1, True, 1.0, 2.5, "2", None)
@@ -185,6 +187,7 @@ DEFAULTS = TrainConfig()
 OTHER = {
     **{name: next(n for n in names if n != getattr(DEFAULTS, name)) for name, names in CHOICES.items()},
     "model": "gcnii",  # sage and gin have a normalization of their own
+    "metric": "macro_f1",
     "norm_every": 17,
     "residual": True,
     "input_layer": True,

@@ -280,8 +280,14 @@ MODEL = cvgnn.GCN(in_channels=F, out_channels=C)
         ({"optimizer": torch.optim.Adam(MODEL.parameters())}, "optimizer is over other parameters than the model's"),
         ({"loss": 3}, "loss must be a name or a function of logits and labels, not 3"),
         ({"loss": lambda logits, labels: 1.0}, "loss must return one differentiable number"),
-        ({"loss": "crossentropy"}, "unknown loss 'crossentropy'; known: cross-entropy (did you mean 'cross-entropy'?)"),
-        ({"loss": multi_margin_loss, "class_weight": "balanced"}, "are for the cross entropy, not for loss"),
+        (
+            {"loss": "crossentropy"},
+            "unknown loss 'crossentropy'; known: auto, cross-entropy (did you mean 'cross-entropy'?)",
+        ),
+        (
+            {"loss": multi_margin_loss, "class_weight": "balanced"},
+            "class_weight is for the cross entropy, not for your own loss; leave it out",
+        ),
         ({"class_weight": [1.0, 2.0]}, "class_weight has 2 numbers, but the graph has 3 classes"),
         ({"class_weight": "1,-2,3"}, "class_weight must be 'balanced' or one number of at least 0 for each class"),
         ({"class_weight": 2}, "class_weight must be 'balanced' or a list of numbers"),

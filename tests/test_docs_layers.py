@@ -45,7 +45,7 @@ def test_the_pieces_and_fit_build_the_same_network() -> None:
         estimator=cv,
         loader=cvgnn.BatchLoader(graph.train_ids, cvgnn.NeighborSampler(P, num_layers=model.num_layers)),
         optimizer=cvgnn.make_optimizer("adam", model.parameters(), weight_decay=5e-4),
-        labels=graph.y,
+        task=cvgnn.NodeClassification(graph),
     )
     list(trainer.epochs(3))
     expected = run.model.state_dict()

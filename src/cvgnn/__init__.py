@@ -40,11 +40,14 @@ if TYPE_CHECKING:
     from cvgnn.registry import register_loss as register_loss
     from cvgnn.registry import register_model as register_model
     from cvgnn.registry import register_optimizer as register_optimizer
+    from cvgnn.registry import register_task as register_task
     from cvgnn.sampling import BatchLoader as BatchLoader
     from cvgnn.sampling import NeighborSampler as NeighborSampler
     from cvgnn.sampling import propagate_features as propagate_features
     from cvgnn.training import Callback as Callback
     from cvgnn.training import Evaluator as Evaluator
+    from cvgnn.training import NodeClassification as NodeClassification
+    from cvgnn.training import Task as Task
     from cvgnn.training import Trainer as Trainer
     from cvgnn.training.run import Run as Run
 
@@ -74,9 +77,9 @@ _HOMES = {
         "exact_hidden", "exact_logits",
     ),
     "optim": ("AdamType", "make_optimizer"),
-    "registry": ("register_estimator", "register_loss", "register_model", "register_optimizer"),
+    "registry": ("register_estimator", "register_loss", "register_model", "register_optimizer", "register_task"),
     "sampling": ("BatchLoader", "NeighborSampler", "propagate_features"),
-    "training": ("Callback", "Evaluator", "Trainer"),
+    "training": ("Callback", "Evaluator", "NodeClassification", "Task", "Trainer"),
     "training.run": ("Run",),
 }  # fmt: skip
 __getattr__, _HOME_OF, _names = lazy_names(__name__, _HOMES)

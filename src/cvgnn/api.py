@@ -21,7 +21,8 @@ from cvgnn.training.parts import Parts
 from cvgnn.training.resume import check_resume_options
 from cvgnn.training.run import Run, read_run, train
 from cvgnn.training.run_folder import RunFolder, read_settings
-from cvgnn.training.trainer import EpochRecord, LossFunction
+from cvgnn.training.tasks import LossFunction, Task
+from cvgnn.training.trainer import EpochRecord
 from cvgnn.training.trainer_builder import OptimizerFactory, check
 
 
@@ -37,6 +38,7 @@ def fit(
     estimator: str | Estimator | Callable[..., Estimator] | None = None,
     optimizer: str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = None,
     loss: str | LossFunction | None = None,
+    task: str | Task | Callable[..., Task] | None = None,
     class_weight: str | Sequence[float] | None = None,
     config: TrainConfig | None = None,
     defaults: Defaults = "fixed",
@@ -60,8 +62,8 @@ def fit(
     Args:
         graph: a `cvgnn.Graph`, a PyG `Data`, a NetworkX graph, or a SciPy adjacency matrix. A resumed run may leave it
             out if it was read from a file or by name.
-        x, y: features `[N, F]` and labels `[N]`, for a SciPy matrix or a NetworkX graph; the latter may have node
-            attributes `x`, `y` and `split` instead.
+        x, y: features `[N, F]` and labels, for a SciPy matrix or a NetworkX graph; the latter may have node attributes
+            `x`, `y` and `split` instead. Labels are classes `[N]`, a 0/1 matrix `[N, L]`, or floating point numbers.
         train_ids, val_ids, test_ids: node ids of the splits, for the same; a random split if not given.
         model: a name, a subclass of `Network`, a function that takes the same arguments and returns a network, or a
             network, which is trained in place.
@@ -69,7 +71,9 @@ def fit(
             returns an `Estimator`, or an `Estimator`.
         optimizer: a name; an optimizer class, which gets `lr` and `weight_decay`; a function of the parameters; or an
             optimizer over the parameters of the network given as `model`.
-        loss: a function of logits `[B, C]` and labels `[B]`; the cross entropy if not given.
+        loss: a function of logits `[B, C]` and labels `[B]`; the task's own if not given.
+        task: a name, such as `"multilabel"`, a `cvgnn.Task` for this graph, or a class or function that gets the graph
+            and the config; what the labels are for if not given.
         class_weight: of each class in the cross entropy: a number for each, or `"balanced"`.
         config: all options of the run; `cvgnn.config_from` reads them from a file.
         defaults: values of the options that are not given: `"fixed"` (those of `cvgnn.TrainConfig`), `"auto"` (chosen
@@ -99,6 +103,7 @@ def fit(
         "estimator": estimator,
         "optimizer": make_optimizer or optimizer,
         "loss": loss,
+        "task": task,
     }
     parts = Parts(**{name: part for name, part in given.items() if not isinstance(part, str)})
     if class_weight is not None:
@@ -141,7 +146,13 @@ def fit(
     )
 
 
-def load_run(path: str | Path, graph: Any = None, *, model: Network | Callable[..., Network] | None = None) -> Run:
+def load_run(
+    path: str | Path,
+    graph: Any = None,
+    *,
+    model: Network | Callable[..., Network] | None = None,
+    task: Task | Callable[..., Task] | None = None,
+) -> Run:
     """A finished run from its folder, to predict and embed with; `fit(resume=path, epochs=...)` continues its training.
 
     Args:
@@ -149,8 +160,9 @@ def load_run(path: str | Path, graph: Any = None, *, model: Network | Callable[.
         graph: the graph it was trained on, or another one with the same features. Needed for a graph that was made in
             Python; otherwise it is read from where the run read it.
         model: the class, function or network that was given to `fit`; its name if it was a name.
+        task: the task that was given to `fit` as an object, class or function.
     """
-    return read_run(Path(path), as_graph(graph), parts=Parts(model=model))
+    return read_run(Path(path), as_graph(graph), parts=Parts(model=model, task=task))
 
 
 def config_from(file: str | Path) -> TrainConfig:

@@ -22,8 +22,13 @@ IN_MEMORY = "in-memory"
 CUSTOM = "custom:"
 """Begins the name, in config.json, of a part that was given to `fit` as a Python object."""
 
-LOSSES = ("cross-entropy",)
-REGISTERED: dict[str, dict[str, Callable[..., Any]]] = {"model": {}, "estimator": {}, "optimizer": {}, "loss": {}}
+METRIC_NAMES = (
+    "accuracy", "balanced_accuracy", "micro_f1", "macro_f1", "roc_auc", "average_precision", "mse", "mae", "r2",
+)  # fmt: skip
+LOSSES = ("auto", "cross-entropy")
+REGISTERED: dict[str, dict[str, Callable[..., Any]]] = {
+    kind: {} for kind in ("model", "estimator", "optimizer", "loss", "task")
+}
 """The user's own parts by option and name; `cvgnn.registry` fills it."""
 
 
@@ -134,11 +139,21 @@ class TrainConfig:
     weight_decay: float = 5e-4
     """L2 coefficient, added to the gradient."""
 
-    loss: str = "cross-entropy"
-    """The loss, a function of logits and labels; others are registered by a --plugin."""
+    task: Literal["auto", "node", "multilabel", "regression"] = "auto"
+    """What is learned: node = one class a node, multilabel = any number of labels a node, regression = numbers; auto =
+    what the labels are: classes, a matrix of 0 and 1, or floating point numbers."""
+
+    metric: str | None = None
+    """Metric on the validation nodes that selects the best epoch; accuracy, micro_f1 or mse if not given, by task (see
+    docs/tasks.md)."""
+
+    loss: str = "auto"
+    """The loss, a function of logits and labels; auto = the task's: cross entropy or mean squared error; others are
+    registered by a --plugin."""
 
     class_weight: str | None = None
-    """Weight of each class in the loss: balanced = the same total for every class, or numbers separated by commas."""
+    """Weight of each class in the loss: balanced = the same total for every class, or numbers separated by commas. With
+    several labels a node, the weight of the nodes that have the label; balanced = negatives / positives."""
 
     label_smoothing: float = 0.0
     """Share of each label that the loss spreads over all classes."""
@@ -156,7 +171,7 @@ class TrainConfig:
     """Learning rate along the epochs: constant, or falling to zero by a half cosine or a line."""
 
     patience: int = 0
-    """Stop early if the validation accuracy has not risen for so many epochs; 0 = train all epochs."""
+    """Stop early if the validation metric has not improved for so many epochs; 0 = train all epochs."""
 
     model: Literal["gcn", "sage", "gin", "gcnii"] = "gcn"
     """Kind of layers: gcn = the paper's; sage = mean of the neighbors, a separate weight for the node itself; gin = sum
@@ -215,7 +230,7 @@ class TrainConfig:
     """How histories are stored; bfloat16 halves their memory."""
 
     output: Literal["best", "last", "tau"] = "best"
-    """Which weights to return: best by validation accuracy, last, or tau = a uniformly drawn iterate (Algorithm 1)."""
+    """Which weights to return: best by validation metric, last, or tau = a uniformly drawn iterate (Algorithm 1)."""
 
     ema: float = 0.0
     """Decay of an average of the weights over the steps, such as 0.99, that is evaluated and returned instead of the
@@ -273,6 +288,8 @@ class TrainConfig:
         self._check_fan_out()
         require_number("control", self.control, "a number in [0, 1]", at_least=0.0, at_most=1.0)
         self._check_own_part("loss", LOSSES)
+        if self.metric is not None:
+            require_known("metric", self.metric, METRIC_NAMES)
         self._check_class_weight()
         require_number("lr", self.lr, "a number above 0", above=0.0)
         require_number("weight_decay", self.weight_decay, "zero or a positive number", at_least=0.0)

@@ -59,6 +59,16 @@ def register_loss(name: str, function: Callable[..., Any]) -> None:
     _register("loss", name, function)
 
 
+def register_task(name: str, factory: Callable[..., Any]) -> None:
+    """Make a task usable as `task=name`.
+
+    Args:
+        name: not that of another task.
+        factory: gets the graph and the `TrainConfig` and returns a `cvgnn.Task`.
+    """
+    _register("task", name, factory)
+
+
 def import_plugin(module: str) -> None:
     """Import a module that registers parts; it is searched for in the current folder too.
 

@@ -19,14 +19,16 @@ from typing import Any
 import pytest
 import torch
 
-from cvgnn.cli.console import TrainProgress, line, percent
+from cvgnn.cli.console import TrainProgress
 from cvgnn.config import TrainConfig
 from cvgnn.data import from_edges
-from cvgnn.training import Accuracies, EpochRecord
+from cvgnn.training import EpochRecord, Metrics
+from cvgnn.training.callbacks import format_metric, line
 
 GRAPH = from_edges([[0, 1], [1, 2]], x=torch.eye(3), y=[0, 1, 0], train_ids=[0], val_ids=[1], test_ids=[2], name="p[3]")
 RESULT: dict[str, Any] = {
     "epochs": 100,
+    "metric": "accuracy",
     "best_epoch": 2,
     "test_accuracy": 0.5,
     "val_accuracy": 0.625,
@@ -61,10 +63,14 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
+def accuracies(train: float | None, val: float | None, test: float | None) -> Metrics:
+    return {"train_accuracy": train, "val_accuracy": val, "test_accuracy": test}
+
+
 def record(epoch: int, test: float | None = None) -> EpochRecord:
-    accuracies = None if test is None else Accuracies(train=1.0, val=0.25, test=test)
+    metrics = accuracies(None, None, None) if test is None else accuracies(1.0, 0.25, test)
     return EpochRecord(
-        epoch=epoch, iterations=epoch, loss=1 / epoch, accuracies=accuracies, train_seconds=1.0, eval_seconds=1.0
+        epoch=epoch, iterations=epoch, loss=1 / epoch, metrics=metrics, train_seconds=1.0, eval_seconds=1.0
     )
 
 
@@ -95,15 +101,17 @@ def last_bar(text: str) -> str:
     return [bar for bar in bars if bar.startswith("epoch ")][-1].rstrip()
 
 
-def test_percent() -> None:
-    assert [percent(x) for x in (0.0, 1.0, 0.71049, None)] == ["0.00%", "100.00%", "71.05%", "-"]
+def test_shares_are_in_percent_and_errors_are_not() -> None:
+    shares = [format_metric("val_accuracy", x) for x in (0.0, 1.0, 0.71049, None)]
+    assert shares == ["0.00%", "100.00%", "71.05%", "-"]
+    assert [format_metric("val_mse", x) for x in (0.0, 1234.567, None)] == ["0", "1235", "-"]
 
 
 def test_line() -> None:
     assert line(record(4, test=0.5)) == "loss 0.2500  train 100.00%  val 25.00%  test 50.00%"
     assert line(record(4)) == "loss 0.2500"
-    nothing = Accuracies(train=0.5, val=None, test=None)
-    missing = EpochRecord(epoch=1, iterations=1, loss=1.0, accuracies=nothing, train_seconds=0, eval_seconds=0)
+    nothing = accuracies(0.5, None, None)
+    missing = EpochRecord(epoch=1, iterations=1, loss=1.0, metrics=nothing, train_seconds=0, eval_seconds=0)
     assert line(missing) == "loss 1.0000  train 50.00%  val -  test -"
 
 
@@ -247,4 +255,4 @@ def test_a_real_terminal() -> None:
 def test_early_stopping_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with running(TrainProgress(GRAPH, TrainConfig(patience=7))) as console:
         console.summary({**RESULT, "epochs": 9}, None)
-    assert "stopped early, after epoch 9: 7 epochs without a higher validation accuracy" in capsys.readouterr().out
+    assert "stopped early, after epoch 9: 7 epochs without a better validation accuracy" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig, make_config
 from cvgnn.data import Graph, Propagation
 from cvgnn.data.named import load
 from cvgnn.sampling import propagate_features
-from cvgnn.training import Evaluator
+from cvgnn.training import Evaluator, NodeClassification
 from cvgnn.training.run import train
 from cvgnn.training.trainer_builder import build_model
 
@@ -143,9 +143,11 @@ def rebuilt_test_accuracy(folder: Path) -> float | None:
     config = of_training(read(folder)[0])
     graph = citeseer()
     propagation = Propagation(graph, normalization=config["normalization"])
-    model = build_model(graph, make_config(**config), dtype=torch.float32)
+    model = build_model(NodeClassification(graph), make_config(**config), dtype=torch.float32)
     model.load_state_dict(load_file(folder / "weights.safetensors"), strict=True)
-    return Evaluator(graph, propagate_features(graph, propagation), propagation)(model).test
+    return Evaluator(NodeClassification(graph), propagate_features(graph, propagation), propagation)(model)[
+        "test_accuracy"
+    ]
 
 
 @pytest.mark.parametrize("output", ["best", "last", "tau"])

@@ -119,7 +119,7 @@ REFUSED = [
     ({"x": torch.sparse_coo_tensor(torch.tensor([[9], [0]]), torch.ones(1), (4, 2), check_invariants=False)}, "x is not a sparse matrix of shape [4, 2]"),
     ({"x": torch.sparse_coo_tensor(torch.tensor([[0], [0]]), torch.ones(1), (2**40, 2), check_invariants=True)}, "x has 1099511627776 rows but y has 4 labels"),
     ({"x": sparse.coo_array((4, 2**31))}, "x has 2147483648 columns"),
-    ({"y": [0, 1, None, 1]}, "y must hold integers or strings, not object"),
+    ({"y": [0, 1, None, 1]}, "y must hold numbers or strings, not object"),
     ({"y": [[0], [1, 2]]}, "y must be an array, not a ragged or mixed list"),
     ({"edge_weight": [[0], [1, 2]]}, "edge_weight must be an array, not a ragged or mixed list"),
     ({"y": []}, "the graph has no nodes: y is empty"),

@@ -99,7 +99,7 @@ def test_masks_and_arrays_are_accepted() -> None:
         ([[0], [1]], {"x": torch.eye(4).to_sparse()}, "x is a sparse tensor; give SparseFeatures"),
         ([[0], [1]], {"edge_weight": ["a"]}, "edge_weight must hold numbers"),
         ([[0], [1]], {"num_classes": "3"}, "num_classes must be a whole number of at least 1, not '3'"),
-        ([[0], [1]], {"y": [0.5, 0, 0, 0]}, "y must hold integers, not float64"),
+        ([[0], [1]], {"y": [0.5j, 0, 0, 0]}, "y must hold numbers or strings, not complex128"),
     ],
 )  # fmt: skip
 def test_refused(edges: Any, more: dict[str, Any], message: str) -> None:

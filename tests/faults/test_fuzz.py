@@ -116,7 +116,16 @@ JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=8
 )
 RANDOM = settings(max_examples=150, deadline=None, derandomize=SEED == 0)
-ROW = as_row(EpochRecord(epoch=1, iterations=2, loss=0.5, accuracies=None, train_seconds=0.1, eval_seconds=0.1))
+ROW = as_row(
+    EpochRecord(
+        epoch=1,
+        iterations=2,
+        loss=0.5,
+        metrics={"train_accuracy": None, "val_accuracy": None, "test_accuracy": None},
+        train_seconds=0.1,
+        eval_seconds=0.1,
+    )
+)
 OPTIONS = sorted({*GraphSource.__dataclass_fields__, *TrainConfig.__dataclass_fields__})
 
 

@@ -28,9 +28,8 @@ from cvgnn.ops.backend import plain
 from cvgnn.ops.dropout import Dropout
 from cvgnn.optim import make_optimizer
 from cvgnn.sampling import Batch, BatchLoader, FeatureSource, LayerInput, NeighborSampler, propagate_features
-from cvgnn.training import Trainer
+from cvgnn.training import NodeClassification, Trainer
 from cvgnn.training.machine import thread_count
-from cvgnn.training.trainer import check_labels, refuse_labels
 from tests.build import graph_from_dense, random_adjacency
 
 Setting = tuple[Graph, Network, Estimator, BatchLoader]
@@ -560,7 +559,7 @@ def test_a_second_derivative_is_plain_torchs() -> None:
 def make_trainer(**options: Any) -> Trainer:
     graph, model, estimator, loader = setting(sparse=True, **options)
     optimizer = make_optimizer("amsgrad", model.parameters(), lr=0.01)
-    return Trainer(model=model, estimator=estimator, loader=loader, optimizer=optimizer, labels=graph.y)
+    return Trainer(model=model, estimator=estimator, loader=loader, optimizer=optimizer, task=NodeClassification(graph))
 
 
 def test_another_model() -> None:
@@ -632,34 +631,34 @@ def test_a_number_that_only_the_history_would_see_is_staged() -> None:
 
 @pytest.mark.parametrize("position", [0, 3, 150, 399])
 def test_the_first_bad_label_of_all(position: int) -> None:
-    graph, *_, loader = setting(nodes=1500, batch_size=400)
-    labels, ids = graph.y.clone(), loader.train_ids
+    graph, *_ = setting(nodes=1500, batch_size=400)
+    labels, ids = graph.y.clone(), graph.train_ids
     labels[ids[position:]] = 7
     with pytest.raises(CvgnnError, match=f"node {int(ids[position])} has no label"):
-        refuse_labels(labels[ids], ids, 3)
+        NodeClassification(relabelled(graph, labels))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("label", [3, -1])
 def test_a_label_that_is_no_class(label: int, sparse: bool) -> None:
     """Before the first step, not at the one that meets it."""
-    graph, model, estimator, loader = setting(sparse=sparse)
-    labels, node = graph.y.clone(), int(loader.train_ids[2])
+    graph, *_ = setting(sparse=sparse)
+    labels, node = graph.y.clone(), int(graph.train_ids[2])
     labels[node] = label
-    optimizer = make_optimizer("amsgrad", model.parameters(), lr=0.01)
     with pytest.raises(CvgnnError, match=rf"node {node} has no label in 0\.\.2"):
-        Trainer(model=model, estimator=estimator, loader=loader, optimizer=optimizer, labels=labels)
+        NodeClassification(relabelled(graph, labels))
 
 
 def test_labels_of_the_training_nodes_alone_are_refused() -> None:
-    graph, model, estimator, loader = setting()
-    optimizer = make_optimizer("amsgrad", model.parameters(), lr=0.01)
-    said = "an int64 vector with one entry for each of the 40 nodes"
+    graph, *_, loader = setting()
     for labels in (graph.y[: int(loader.train_ids.max())], graph.y[graph.train_ids], graph.y.int()):
-        with pytest.raises(CvgnnError, match=said):
-            Trainer(model=model, estimator=estimator, loader=loader, optimizer=optimizer, labels=labels)
-        with pytest.raises(CvgnnError, match=said):
-            check_labels(labels, 40)
+        with pytest.raises(CvgnnError, match="an int64 vector with one entry for each of the 40 nodes"):
+            NodeClassification(relabelled(graph, labels))
+
+
+def relabelled(graph: Graph, labels: Tensor) -> Graph:
+    """The graph with other labels, which nothing has checked."""
+    return dataclasses.replace(graph, y=labels, validated=True)
 
 
 def test_a_batch_for_another_depth_is_refused() -> None:

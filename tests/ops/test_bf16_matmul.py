@@ -20,7 +20,7 @@ from cvgnn.ops.fused_layer import Affine, affine
 from cvgnn.ops.matmul import product, weight_gradient
 from cvgnn.ops.row_input import DenseRows
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
-from cvgnn.training import Trainer
+from cvgnn.training import NodeClassification, Trainer
 from cvgnn.training.machine import thread_count
 from tests.build import graph_from_dense, random_adjacency
 
@@ -160,7 +160,7 @@ def test_training_is_the_literal_twins_step_by_step(options: dict[str, Any]) -> 
     sampler = NeighborSampler(P, num_neighbors=2, num_layers=model.num_layers, control=True)
     loader = BatchLoader(graph.train_ids, sampler, batch_size=7, mode=mode)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    trainer = Trainer(model=model, estimator=cv, loader=loader, optimizer=optimizer, labels=graph.y)
+    trainer = Trainer(model=model, estimator=cv, loader=loader, optimizer=optimizer, task=NodeClassification(graph))
     PX, steps = P.product(graph.x), 0  # type: ignore[arg-type]
     for epoch in range(1, 100):
         for batch in loader.epoch(epoch):

@@ -323,7 +323,7 @@ def test_the_last_gradient_is_the_first_that_was_computed() -> None:
 @pytest.mark.parametrize("bad", BAD, ids=str)
 def test_a_bad_loss(bad: float) -> None:
     trainer, batch = begun()
-    trainer.loss = lambda Z, y: cross_entropy(Z, y) * bad
+    trainer.task.function = lambda Z, y: cross_entropy(Z, y) * bad
     assert refused(trainer, batch) == f"the loss is {bad}, although the logits are finite"
 
 
@@ -359,9 +359,9 @@ def test_after_a_refused_step_training_can_go_on() -> None:
         calm.step(batch)
     for number, batch in enumerate(disturbed.loader.epoch(1)):
         if number == 2:
-            disturbed.loss = lambda Z, y: cross_entropy(Z, y) * math.inf
+            disturbed.task.function = lambda Z, y: cross_entropy(Z, y) * math.inf
             refused(disturbed, batch)
-            disturbed.loss = cross_entropy
+            disturbed.task.function = None
         disturbed.step(batch)
     assert state_of(calm) == state_of(disturbed)
 
@@ -396,12 +396,12 @@ def bad_at(trainer: Trainer, steps: set[int]) -> None:
         calls += 1
         return cross_entropy(Z, y) * (math.inf if calls in steps else 1.0)
 
-    trainer.loss = loss
+    trainer.task.function = loss
 
 
 def test_a_skipped_step_changes_nothing_but_the_count() -> None:
     trainer, batch = begun(bad_step="skip", output="last")
-    trainer.loss = lambda Z, y: cross_entropy(Z, y) * math.nan
+    trainer.task.function = lambda Z, y: cross_entropy(Z, y) * math.nan
     (tensors, numbers), t = state_of(trainer), trainer.iterations
     assert math.isnan(float(trainer.step(batch)))
     assert trainer.position.skipped == trainer.position.skipped_in_a_row == 1

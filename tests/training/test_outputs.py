@@ -48,7 +48,7 @@ def test_the_best_is_the_earliest_with_the_highest_validation_accuracy(accuracie
     best = BestByValidation()
     for e, accuracy in enumerate(accuracies, start=1):
         best.offer(e, accuracy, model_at(float(e)))
-    assert (best.epoch, best.accuracy) == (epoch, max(accuracies))
+    assert (best.epoch, best.score) == (epoch, max(accuracies))
     assert best.weights is not None
     assert all(w.eq(epoch).all() for w in best.weights.values())
 

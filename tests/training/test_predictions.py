@@ -10,9 +10,12 @@ import pytest
 import torch
 
 import cvgnn
+from cvgnn.data import Graph
 from cvgnn.errors import CvgnnError
+from cvgnn.training import NodeClassification
 from cvgnn.training import predictions as module
 from cvgnn.training.predictions import NodeTable, embeddings, find_nodes, predictions, read_node_list
+from cvgnn.training.run import Run
 
 NAMES = np.array(["ann", "bob", "cy", "dee", "eve"])
 
@@ -62,9 +65,14 @@ def test_unknown_labels() -> None:
     graph = run(classes=["no", "yes"]).graph
     y = graph.y.clone()
     y[3] = -1
-    named = dataclasses.replace(run(classes=["no", "yes"]), graph=dataclasses.replace(graph, y=y))
+    trained = run(classes=["no", "yes"])
+
+    def on(other: Graph) -> Run:
+        return dataclasses.replace(trained, graph=other, task=NodeClassification(other))
+
+    named = on(dataclasses.replace(graph, y=y))
     assert predictions(named).columns["label"].tolist() == ["no", "no", "yes", "", "yes"]
-    numbered = dataclasses.replace(named, graph=dataclasses.replace(graph, y=y, class_names=None))
+    numbered = on(dataclasses.replace(graph, y=y, class_names=None))
     assert predictions(numbered).columns["label"].tolist() == [0, 0, 1, -1, 1]
 
 

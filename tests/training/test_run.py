@@ -102,9 +102,8 @@ def test_the_result_is_consistent_with_the_records() -> None:
     telling = {"a tie for the best": 0, "the last is not the highest": 0, "the best is not the highest": 0}
     for seed in range(12):
         run = small(epochs=9, seed=seed, lr=0.3)  # too fast, so that accuracies go up and down
-        accuracies = [r.accuracies for r in run.records]
-        vals = [a.val for a in accuracies if a is not None and a.val is not None]
-        tests = [a.test for a in accuracies if a is not None and a.test is not None]
+        vals = [value for r in run.records if (value := r.metrics["val_accuracy"]) is not None]
+        tests = [value for r in run.records if (value := r.metrics["test_accuracy"]) is not None]
         assert len(vals) == len(tests) == 9
         best = int(np.argmax(vals))  # the earliest
         r = run.result
@@ -228,7 +227,7 @@ def test_the_factory_of_the_same_optimizer_gives_the_same_run() -> None:
 def test_torchs_own_adam_gives_the_same_run_up_to_round_off(options: dict[str, bool]) -> None:
     theirs = small(make_optimizer=partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4, **options))
     ours = small(optimizer="adam")
-    assert [r.accuracies for r in theirs.records] == [r.accuracies for r in ours.records]
+    assert [r.metrics for r in theirs.records] == [r.metrics for r in ours.records]
     for name, W in theirs.model.state_dict().items():
         torch.testing.assert_close(ours.model.state_dict()[name], W, rtol=1e-5, atol=1e-6)
 
@@ -238,7 +237,7 @@ def test_on_epoch_is_called_once_an_epoch_with_the_record() -> None:
     run = small(epochs=5, eval_every=2, on_epoch=seen.append)
     assert seen == run.records
     assert [r.epoch for r in seen] == [1, 2, 3, 4, 5]
-    assert [r.accuracies is None for r in seen] == [True, False, True, False, False]
+    assert [not r.is_evaluated for r in seen] == [True, False, True, False, False]
 
 
 def test_the_callback_cannot_be_late() -> None:
@@ -334,14 +333,15 @@ def test_without_test_nodes() -> None:
     run = small(communities(test=False))
     r = run.result
     assert (r["test_accuracy"], r["max_test_accuracy"], r["output_test_accuracy"]) == (None, None, None)
-    assert r["val_accuracy"] == max(x.accuracies.val for x in run.records if x.accuracies and x.accuracies.val)
+    assert r["val_accuracy"] == max(x.metrics["val_accuracy"] or 0 for x in run.records)
 
 
 def test_last_returns_the_last_weights() -> None:
     run = small(output="last", epochs=3)
-    last = run.records[-1].accuracies
-    assert last is not None
-    assert (run.result["output_val_accuracy"], run.result["output_test_accuracy"]) == (last.val, last.test)
+    last = run.records[-1].metrics
+    assert last["val_accuracy"] is not None
+    assert run.result["output_val_accuracy"] == last["val_accuracy"]
+    assert run.result["output_test_accuracy"] == last["test_accuracy"]
     assert run.result["output_iteration"] is None
     longer = small(output="last", epochs=4)
     assert differ(run, longer)
@@ -408,7 +408,7 @@ def test_evaluation_does_not_change_training(estimator: str) -> None:
     assert_same_weights(runs[0], runs[1])
     assert_same_weights(runs[0], runs[2])
     assert [r.loss for r in runs[0].records] == [r.loss for r in runs[2].records]
-    assert [r.accuracies is not None for r in runs[2].records] == [False] * 4 + [True]
+    assert [r.is_evaluated for r in runs[2].records] == [False] * 4 + [True]
 
 
 def test_a_run_is_the_start_of_a_longer_one() -> None:
@@ -499,10 +499,10 @@ def test_mistakes_are_told_before_any_work(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_evaluation_of_the_output_is_that_of_the_returned_model() -> None:
     run = small(output="tau", seed=4)
-    accuracies = Evaluator(run.graph, run.features, run.propagation)(run.model)
-    assert (accuracies.train, accuracies.val, accuracies.test) == tuple(
-        run.result[f"output_{split}_accuracy"] for split in ("train", "val", "test")
-    )
+    metrics = Evaluator(run.task, run.features, run.propagation)(run.model)
+    assert metrics == {
+        f"{split}_accuracy": run.result[f"output_{split}_accuracy"] for split in ("train", "val", "test")
+    }
 
 
 @pytest.mark.parametrize(("factor", "warned"), [(1000.0, True), (10.0, False)])

@@ -14,20 +14,29 @@ from typing import Any
 import pytest
 
 from cvgnn.errors import CvgnnError
-from cvgnn.training import Accuracies, EpochRecord
+from cvgnn.training import EpochRecord, Metrics
 from cvgnn.training.run_folder import MetricsLog, as_row, from_row, read_metrics
 from tests.logs import logged
 from tests.utils.test_atomic_files import FailingDisk, names
 
 
-def record(epoch: int = 1, *, loss: float = 0.25, accuracies: Accuracies | None = None) -> EpochRecord:
+def accuracies(train: float | None, val: float | None, test: float | None) -> Metrics:
+    return {"train_accuracy": train, "val_accuracy": val, "test_accuracy": test}
+
+
+def record(epoch: int = 1, *, loss: float = 0.25, metrics: Metrics | None = None) -> EpochRecord:
     return EpochRecord(
-        epoch=epoch, iterations=6 * epoch, loss=loss, accuracies=accuracies, train_seconds=0.123456789, eval_seconds=0.0
+        epoch=epoch,
+        iterations=6 * epoch,
+        loss=loss,
+        metrics=metrics or accuracies(None, None, None),
+        train_seconds=0.123456789,
+        eval_seconds=0.0,
     )
 
 
 def test_a_row() -> None:
-    row = as_row(record(2, accuracies=Accuracies(train=1.0, val=0.5, test=None)))
+    row = as_row(record(2, metrics=accuracies(1.0, 0.5, None)))
     assert row == {
         "epoch": 2,
         "iterations": 12,
@@ -44,7 +53,7 @@ def test_a_row() -> None:
 def test_an_epoch_without_evaluation_has_nulls() -> None:
     row = as_row(record())
     assert [row[f"{split}_accuracy"] for split in ("train", "val", "test")] == [None, None, None]
-    assert as_row(record(accuracies=Accuracies(train=0.0, val=0.0, test=0.0)))["val_accuracy"] == 0.0
+    assert as_row(record(metrics=accuracies(0.0, 0.0, 0.0)))["val_accuracy"] == 0.0
 
 
 @contextmanager
@@ -107,13 +116,13 @@ def epochs_in(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "accuracies",
-    [None, Accuracies(train=1.0, val=0.5, test=None), Accuracies(train=0.0, val=None, test=0.25)],
+    "metrics",
+    [None, accuracies(1.0, 0.5, None), accuracies(0.0, None, 0.25)],
     ids=["not evaluated", "no test nodes", "no validation nodes"],
 )
 @pytest.mark.parametrize("loss", [0.1 + 0.2, 0.0, 1e-300])
-def test_a_row_and_back(loss: float, accuracies: Accuracies | None) -> None:
-    there = dataclasses.replace(record(3, loss=loss, accuracies=accuracies), train_seconds=0.25, skipped_steps=2)
+def test_a_row_and_back(loss: float, metrics: Metrics | None) -> None:
+    there = dataclasses.replace(record(3, loss=loss, metrics=metrics), train_seconds=0.25, skipped_steps=2)
     assert from_row(json.loads(json.dumps(as_row(there)))) == there
 
 
@@ -126,7 +135,7 @@ def test_a_loss_without_value_comes_back_as_nan(loss: float) -> None:
     assert math.isnan(from_row(as_row(record(loss=loss))).loss)
 
 
-ROW = as_row(record(accuracies=Accuracies(train=1.0, val=0.5, test=0.5)))
+ROW = as_row(record(metrics=accuracies(1.0, 0.5, 0.5)))
 
 
 @pytest.mark.parametrize("row", [None, [], "x", 1, [("epoch", 1)]], ids=repr)
@@ -261,12 +270,12 @@ def test_the_last_line_is_tried_again_at_the_end(tmp_path: Path) -> None:
 def test_the_file_read_back(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     assert read_metrics(path) == []
-    records = [record(1), record(2, accuracies=Accuracies(train=1.0, val=0.5, test=None))]
+    records = [record(1), record(2, metrics=accuracies(1.0, 0.5, None))]
     with metrics_log(path, records):
         pass
     path.write_bytes(path.read_bytes() + b'{"epoch": 3, "it')  # still being written
     assert [r.epoch for r in read_metrics(path)] == [1, 2]
-    assert read_metrics(path)[1].accuracies == records[1].accuracies
+    assert read_metrics(path)[1].metrics == records[1].metrics
     path.write_text('{"epoch": 1}\n')
     with pytest.raises(CvgnnError, match=r"m\.jsonl, line 1: a record lacks 'iterations'; the file is damaged"):
         read_metrics(path)

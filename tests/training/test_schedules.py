@@ -54,7 +54,7 @@ def test_the_optimizer_gets_the_rate_of_the_epoch() -> None:
 
 
 def accuracies(records: list[EpochRecord]) -> list[float]:
-    return [r.accuracies.val for r in records if r.accuracies is not None and r.accuracies.val is not None]
+    return [value for r in records if (value := r.metrics["val_accuracy"]) is not None]
 
 
 def test_patience_ends_a_run_and_changes_nothing_before() -> None:

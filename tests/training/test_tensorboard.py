@@ -16,7 +16,7 @@ import pytest
 from cvgnn.cli.main import main
 from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
-from cvgnn.training import Accuracies, EpochRecord
+from cvgnn.training import EpochRecord, Metrics
 from cvgnn.training.tensorboard import TensorBoard
 from tests.faults.harness import metrics_of, result_of
 
@@ -56,9 +56,9 @@ def _float(event: Any) -> float:
     return float(make_ndarray(event.tensor_proto))
 
 
-def record(epoch: int, *, loss: float = 0.5, accuracies: Accuracies | None = None) -> EpochRecord:
+def record(epoch: int, *, loss: float = 0.5, metrics: Metrics | None = None) -> EpochRecord:
     return EpochRecord(
-        epoch=epoch, iterations=epoch, loss=loss, accuracies=accuracies, train_seconds=0.25, eval_seconds=0.125
+        epoch=epoch, iterations=epoch, loss=loss, metrics=metrics or {}, train_seconds=0.25, eval_seconds=0.125
     )
 
 
@@ -117,7 +117,7 @@ def test_a_run_that_goes_on_has_every_step_once(tmp_path: Path, capsys: Captured
 def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     with running(TensorBoard(tmp_path, TrainConfig())) as events:
         events.on_epoch(None, record(1, loss=math.nan))
-        events.on_epoch(None, record(2, accuracies=Accuracies(train=1.0, val=0.5, test=None)))
+        events.on_epoch(None, record(2, metrics={"train_accuracy": 1.0, "val_accuracy": 0.5, "test_accuracy": None}))
     found = scalars(tmp_path)
     assert math.isnan(found["loss"][0][1])
     assert found["accuracy/val"] == [(2, 0.5)]

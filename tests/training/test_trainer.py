@@ -17,7 +17,7 @@ from cvgnn.reference import ReferenceTrainer, Spec
 from cvgnn.reference.optimizers import ReferenceOptimizer
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
-from cvgnn.training import Evaluator, Trainer
+from cvgnn.training import Evaluator, NodeClassification, Trainer
 from tests.build import graph_from_dense, random_adjacency, sparse_features
 from tests.optim.variants import STATE_NAMES, used
 from tests.raw_draws import raw_draws
@@ -206,8 +206,7 @@ class Pair:
             estimator=self.estimator,
             loader=BatchLoader(self.graph.train_ids, self.sampler, batch_size=4, mode=case.mode, seed=SEED),
             optimizer=make_optimizer(case.optimizer, self.model.parameters(), form=case.form, **common, **given),
-            labels=self.graph.y,
-            label_smoothing=case.smoothing,
+            task=NodeClassification(self.graph, label_smoothing=case.smoothing),
             statistics_every=4,
         )
         params = {name: p.detach().numpy().copy() for name, p in self.model.named_parameters()}
@@ -308,8 +307,8 @@ def make_trainer(graph: Graph, *, keep_tau: bool = False, evaluate: bool = True)
         estimator=SampledSum(features),
         loader=BatchLoader(graph.train_ids, sampler, batch_size=4, seed=SEED),
         optimizer=torch.optim.RMSprop(model.parameters()),
-        labels=graph.y,
-        evaluator=Evaluator(graph, features, propagation) if evaluate else None,
+        task=NodeClassification(graph),
+        evaluator=Evaluator(NodeClassification(graph), features, propagation) if evaluate else None,
         seed=SEED,
         keep_tau=keep_tau,
     )
@@ -322,12 +321,11 @@ def test_records_of_epochs() -> None:
     trainer = make_trainer(GRAPH)
     records = list(trainer.epochs(5, eval_every=2))
     assert [r.epoch for r in records] == [1, 2, 3, 4, 5]
-    assert [r.accuracies is not None for r in records] == [False, True, False, True, True]
+    assert [r.is_evaluated for r in records] == [False, True, False, True, True]
     assert [r.iterations for r in records] == [3, 6, 9, 12, 15]
     assert all(np.isfinite(r.loss) and r.train_seconds > 0 and r.eval_seconds >= 0 for r in records)
-    evaluated = [r for r in records if r.accuracies is not None]
-    best = max(evaluated, key=lambda r: (r.accuracies.val, -r.epoch))  # type: ignore[union-attr]
-    assert (trainer.best.epoch, trainer.best.accuracy) == (best.epoch, best.accuracies.val)  # type: ignore[union-attr]
+    best = max((r for r in records if r.is_evaluated), key=lambda r: (r.metrics["val_accuracy"], -r.epoch))
+    assert (trainer.best.epoch, trainer.best.score) == (best.epoch, best.metrics["val_accuracy"])
 
 
 def test_the_epoch_loss_is_the_mean_over_nodes() -> None:
@@ -371,15 +369,9 @@ def test_label_smoothing_changes_the_loss() -> None:
 
 
 def test_smoothed_labels_that_cannot_be() -> None:
-    t = make_trainer(GRAPH)
-    parts = {
-        "model": t.model,
-        "estimator": t.estimator,
-        "loader": t.loader,
-        "optimizer": t.optimizer,
-        "labels": t.labels,
-    }
     with pytest.raises(CvgnnError, match=r"label_smoothing must be a number in \[0, 1\), not 1.0"):
-        Trainer(**parts, label_smoothing=1.0)
-    with pytest.raises(CvgnnError, match="label_smoothing is for cross_entropy; leave it out"):
-        Trainer(**parts, label_smoothing=0.1, loss=torch.nn.functional.nll_loss)
+        NodeClassification(GRAPH, label_smoothing=1.0)
+    with pytest.raises(
+        CvgnnError, match="label_smoothing is for the cross entropy, not for your own loss; leave it out"
+    ):
+        NodeClassification(GRAPH, label_smoothing=0.1, loss=torch.nn.functional.nll_loss)

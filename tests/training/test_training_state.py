@@ -133,7 +133,7 @@ def everything(trainer: Trainer, records: list[EpochRecord]) -> dict[str, Any]:
         "records": [dataclasses.replace(r, train_seconds=0.0, eval_seconds=0.0) for r in records],
         "iterations": trainer.iterations,
         "position": dataclasses.replace(trainer.position, seconds=0.0),
-        "best": (trainer.best.epoch, trainer.best.accuracy),
+        "best": (trainer.best.epoch, trainer.best.score),
         "tau": None if trainer.tau is None else trainer.tau.tau,
     }
 
@@ -406,10 +406,10 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], object], 
     "a boolean in a row": (position(skipped_in_a_row=False), "the state's skipped_in_a_row is False"),
     "a loss as text": (position(loss_sum="1"), "the state's loss_sum is '1'"),
     "no seconds": (position(seconds=None), "the state's seconds is None"),
-    "a best without accuracy": (put(best={"epoch": 1}), "the state's best accuracy is not a number"),
-    "a best accuracy as text": (put(best={"epoch": 1, "accuracy": "1"}), "the state's best accuracy is not a number"),
-    "a best of no object": (put(best=[1, 0.5]), "the state's best accuracy is not a number"),
-    "a best without epoch": (put(best={"accuracy": 0.5}), "the state's best epoch is None"),
+    "a best without score": (put(best={"epoch": 1}), "the state's best score is not a number"),
+    "a best score as text": (put(best={"epoch": 1, "score": "1"}), "the state's best score is not a number"),
+    "a best of no object": (put(best=[1, 0.5]), "the state's best score is not a number"),
+    "a best without epoch": (put(best={"score": 0.5}), "the state's best epoch is None"),
     "no tau": (put(tau=None), "the state's tau is None"),
     "tau as text": (put(tau="1"), "the state's tau is '1'"),
 }  # fmt: skip

@@ -12,8 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from cvgnn.cli.output import Output, is_quiet
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
-from cvgnn.training import Accuracies, Callback, EpochRecord, Trainer
-from cvgnn.training.callbacks import line, percent
+from cvgnn.training import Callback, EpochRecord, Metrics, Trainer
+from cvgnn.training.callbacks import format_metric, line
+from cvgnn.training.tasks import METRICS
 from cvgnn.utils.formatting import format_bytes
 
 
@@ -33,7 +34,7 @@ class TrainProgress(Callback):
         self._progress_line = output.progress
         self._graph = graph
         self._progress: Progress | None = None
-        self._accuracies: Accuracies | None = None  # the last ones; the bar shows them until the next evaluation
+        self._metrics: Metrics = {}  # the last ones; the bar shows them until the next evaluation
         self._task = TaskID(0)
 
     def header(self) -> None:
@@ -65,8 +66,8 @@ class TrainProgress(Callback):
     def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
         """Advance the bar, or print a line."""
         if self._progress is not None:
-            self._accuracies = record.accuracies or self._accuracies
-            text = line(replace(record, accuracies=self._accuracies))
+            self._metrics = record.metrics if record.is_evaluated else self._metrics
+            text = line(replace(record, metrics=self._metrics))
             room = self._console.width - 2 * len(str(self._config.epochs)) - 23  # beside the count and a small bar
             self._progress.update(self._task, completed=record.epoch, description=text[: max(0, room)])
         else:
@@ -79,23 +80,27 @@ class TrainProgress(Callback):
 
     def summary(self, result: dict[str, Any], out: Path | None) -> None:
         """Print the result."""
-        show = self._print
+        show, metric = self._print, result["metric"]
+        highest, top = ("highest", "max") if METRICS[metric].larger_is_better else ("lowest", "min")
+
+        def value(prefix: str) -> str:
+            return format_metric(f"test_{metric}", result[f"{prefix}_{metric}"])
+
         if result["skipped_steps"]:
             show(f"{result['skipped_steps']} steps were skipped: their loss or gradient was infinite or NaN")
         if result["epochs"] < self._config.epochs:
-            waited = f"{self._config.patience} epochs without a higher validation accuracy"
+            waited = f"{self._config.patience} epochs without a better validation {metric}"
             show(f"stopped early, after epoch {result['epochs']}: {waited}")
         if result["best_epoch"] is not None:
             show(
-                f"test accuracy {percent(result['test_accuracy'])} at the best validation epoch, "
-                f"{result['best_epoch']} (validation {percent(result['val_accuracy'])})"
+                f"test {metric} {value('test')} at the best validation epoch, "
+                f"{result['best_epoch']} (validation {value('val')})"
             )
-        highest = percent(result["max_test_accuracy"])
-        show(f"highest test accuracy of any epoch {highest} (chosen by test accuracy: the paper's protocol)")
+        chosen = f"(chosen by test {metric}: the paper's protocol)"
+        show(f"{highest} test {metric} of any epoch {value(f'{top}_test')} {chosen}")
         if result["output"] != "best":
             at = "" if result["output_iteration"] is None else f" (iterate {result['output_iteration']})"
-            returned = percent(result["output_test_accuracy"])
-            show(f"test accuracy of the returned weights, {result['output']}{at}: {returned}")
+            show(f"test {metric} of the returned weights, {result['output']}{at}: {value('output_test')}")
         show(
             f"{result['iterations']} iterations: {result['train_seconds']:.2f} s training, "
             f"{result['eval_seconds']:.2f} s evaluation, peak memory {format_bytes(result['peak_rss_bytes'])}"

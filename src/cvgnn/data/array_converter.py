@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cvgnn.data.edges import Ids, checked_mask, from_edges, to_array
 from cvgnn.data.graph import Graph
+from cvgnn.data.labels import dense_labels, to_labels
 from cvgnn.data.sparse_features import SparseFeatures
 from cvgnn.data.split import RandomSplit
 from cvgnn.errors import CvgnnError, require
@@ -62,11 +63,12 @@ def from_arrays(
         x: `[N, F]`: numpy array, torch tensor (dense or sparse), SciPy sparse matrix or `SparseFeatures`. float32 and
             float64 stay, other numbers become float32.
         y: `[N]`: integers from 0 (-1 where unknown), or strings ("" where unknown), which are numbered in sorted order
-            and kept as `class_names`.
+            and kept as `class_names`; or several labels a node, a matrix `[N, L]` of 0 and 1, dense or sparse; or
+            floating point numbers (NaN where unknown), `[N]` or `[N, T]`.
         train_ids, val_ids, test_ids: node ids, or boolean masks `[N]`.
         split: how to split at random if `train_ids` is not given; `RandomSplit()` if this is not given either.
         edge_weight: positive `[m]`, or None.
-        num_classes: the largest label + 1 if not given.
+        num_classes: the largest label + 1, or the number of columns, if not given.
         directed: keep the directions instead of making the graph symmetric.
         name: for messages and records.
         node_names: the user's own node ids, integers or strings `[N]`, each once.
@@ -203,13 +205,12 @@ def _float(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _labels(y: Any, class_names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    array = to_array(y, "y")
+    array = to_array(dense_labels(y), "y")
     names = None if class_names is None else tuple(map(str, class_names))
-    require(array.ndim == 1, f"y must have one label per node, [N]; it has shape {list(array.shape)}")
     require(array.size > 0, "the graph has no nodes: y is empty")
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64), names
-    require(array.dtype.kind == "U", f"y must hold integers or strings, not {array.dtype}")
+    if array.dtype.kind != "U":
+        return to_labels(array), names
+    require(array.ndim == 1, f"y must have one label per node, [N]; it has shape {list(array.shape)}")
     found, first, codes = np.unique(array, return_index=True, return_inverse=True)
     labels: list[str] = found.tolist()
     names = names if names is not None else tuple(label for label in labels if label)
@@ -222,6 +223,8 @@ def _labels(y: Any, class_names: Sequence[str] | None) -> tuple[np.ndarray, tupl
 def _count_classes(labels: np.ndarray, class_names: tuple[str, ...] | None) -> int:
     if class_names is not None:
         return len(class_names)
+    if labels.ndim == 2:
+        return int(labels.shape[1])
     most = max(int(labels.max()), 0)
     require(
         most < max(len(labels), 2),

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from cvgnn.data.graph import Graph
+from cvgnn.data.labels import dense_labels, to_labels
 from cvgnn.data.sparse_features import SparseFeatures
 from cvgnn.data.structure_check import check_weights
 from cvgnn.errors import CvgnnError, require
@@ -42,10 +43,11 @@ def from_edges(
     Args:
         edge_index: integers `[2, m]`; column `(u, v)` is a message from `u` to `v`.
         x: features `[N, F]`; `N` is taken from here. They are not copied: do not change them while the graph is in use.
-        y: labels `[N]`.
+        y: one class a node, integers `[N]`; or several labels, a matrix `[N, L]` of 0 and 1; or numbers, floating point
+            `[N]` or `[N, T]`.
         train_ids, val_ids, test_ids: node ids, or boolean masks `[N]`.
         edge_weight: positive `[m]`, or None.
-        num_classes: the largest label + 1 if not given.
+        num_classes: the largest label + 1, or the number of columns, if not given.
         directed: keep the directions instead of making the graph symmetric.
         name: for messages and records.
         node_names, class_names: the user's own node ids and labels, kept for predictions.
@@ -60,9 +62,9 @@ def from_edges(
     num_nodes = features.shape[0]
     source, target = _checked_edge_index(edge_index, num_nodes)
     weight = None if edge_weight is None else _checked_weight(edge_weight, source.size)
-    labels = _integers(y, "y").copy()  # the caller may change theirs later
+    labels = to_labels(to_array(dense_labels(y), "y").copy())  # the caller may change theirs later
     if num_classes is None:
-        num_classes = int(labels.max(initial=0)) + 1
+        num_classes = int(labels.max(initial=0)) + 1 if labels.ndim == 1 else labels.shape[1]
     indptr, indices, weight = compress(source, target, weight, num_nodes, directed=directed)
     return Graph(
         indptr=torch.from_numpy(indptr),

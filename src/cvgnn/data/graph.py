@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cvgnn.data.labels import to_labels
 from cvgnn.data.sparse_features import SparseFeatures
 from cvgnn.data.split import SPLITS
 from cvgnn.data.structure_check import check_split, check_structure
@@ -21,20 +22,21 @@ IDS = tuple(f"{part}_ids" for part in SPLITS)
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Graph:
-    """An immutable, validated graph for node classification; see `cvgnn.from_edges` to build one.
+    """An immutable, validated graph with labels and a split; see `cvgnn.from_edges` to build one.
 
     Args:
         indptr: int64 `[N + 1]`, CSR offsets; the neighbors of `v` are `indices[indptr[v]:indptr[v+1]]`.
         indices: int32 `[E]`, neighbors, ascending within a row, without `v` itself and without duplicates.
         edge_weight: float `[E]`, positive, or None for weight 1 everywhere.
         x: features, dense float `[N, F]` or `SparseFeatures`.
-        y: int64 `[N]`, class of each node; -1 where unknown (allowed outside the split only).
-        num_classes: `C`; labels lie in `0..C-1`.
+        y: int64 `[N]`, class of each node; -1 where unknown (allowed outside the split only). Or several labels a node,
+            int8 `[N, L]`, 0 or 1; or numbers, floating point `[N, T]`. See `cvgnn.data.labels`.
+        num_classes: `C`; classes lie in `0..C-1`. The number of columns of a matrix.
         train_ids, val_ids, test_ids: int64, node ids, disjoint; `train_ids` is not empty.
         directed: whether the reverse of an edge may be missing (then `N_v` are the sources of messages to `v`).
         name: for messages and records.
         node_names: int64 or string `[N]`, the user's own node ids; None where they are `0..N-1`.
-        class_names: `C` strings, the user's own labels; None where they are `0..C-1`.
+        class_names: `C` strings, the user's own labels or names of columns; None where they are `0..C-1`.
         preprocessing: how `x` was made from the columns of a table, as JSON; None for other graphs.
         split: the origin of the split, for the record: `"given"`, or the seed and sizes of a random one.
         PX: `P X` where it is precomputed, in `x`'s form, for the normalization named by `PX_normalization`.
@@ -65,19 +67,23 @@ class Graph:
     def __post_init__(self, validated: bool, built: bool) -> None:
         if validated:
             return
-        for name in ("indptr", "indices", "y", *IDS):
+        for name in ("indptr", "indices", *IDS):
             _require_integers(getattr(self, name), name)
         require_integer("num_classes", self.num_classes, at_least=1)
         if not built:
             self.check_structure()
-        dtypes = {"indptr": torch.int64, "indices": torch.int32, "y": torch.int64}
+        dtypes = {"indptr": torch.int64, "indices": torch.int32}
         for name, dtype in dtypes.items():
             object.__setattr__(self, name, getattr(self, name).to(dtype).contiguous())
         for name in IDS:
             object.__setattr__(self, name, _sorted_ids(getattr(self, name), name, self.num_nodes))
         self._check_features()
-        n, y = self.num_nodes, self.y.numpy()
-        require(y.shape == (n,), f"y must have one label per node, [{n}]; it has shape {list(y.shape)}")
+        require(isinstance(self.y, Tensor), f"y must be a tensor, not {type(self.y).__name__}")
+        n, y = self.num_nodes, to_labels(self.y.numpy())
+        object.__setattr__(self, "y", torch.from_numpy(y))
+        require(len(y) == n, f"y must have one label per node, [{n}]; it has shape {list(self.y.shape)}")
+        count = self.num_classes
+        require(y.ndim == 1 or y.shape[1] == count, f"y has {y.shape[-1]} columns, but num_classes is {count}")
         check_split({name: getattr(self, name).numpy() for name in IDS}, y, self.num_classes)
         self._check_names()
 
@@ -101,13 +107,18 @@ class Graph:
         """int64 `[N]`, number of neighbors of each node."""
         return self.indptr.diff()
 
+    @property
+    def label_kind(self) -> str:
+        """What `y` holds: `"classes"`, `"labels"` or `"targets"`."""
+        return "targets" if self.y.is_floating_point() else "labels" if self.y.dim() == 2 else "classes"
+
     def __repr__(self) -> str:
         kind = "sparse" if isinstance(self.x, SparseFeatures) else "dense"
         sizes = "/".join(str(ids.numel()) for ids in (self.train_ids, self.val_ids, self.test_ids))
         edges = f"{self.num_edges} directed edges" if self.directed else f"{self.num_edges // 2} edges"
         return (
             f"Graph({self.name}: {self.num_nodes} nodes, {edges}, {self.num_features} {kind} features, "
-            f"{self.num_classes} classes, split {sizes})"
+            f"{self.num_classes} {self.label_kind}, split {sizes})"
         )
 
     def check_structure(self) -> None:

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from cvgnn.data.labels import labelled
 from cvgnn.errors import require
 from cvgnn.rng import Purpose, numpy_generator
 
@@ -46,16 +47,19 @@ class RandomSplit:
         return f"random: seed {self.seed}, fractions {train}/{self.val:g}/{1 - self.train - self.val:g}"
 
     def ids(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Training, validation and test ids, each ascending; nodes with label -1 are in none.
+        """Training, validation and test ids, each ascending; nodes without a label are in none.
 
         Args:
-            y: int64 `[N]`, labels, -1 where unknown.
+            y: labels, in a form of `cvgnn.data.labels`.
         """
-        labelled = np.flatnonzero(y >= 0)
-        require(labelled.size > 0, "no node has a label, so there is nothing to split")
-        order = numpy_generator(self.seed, Purpose.SPLIT).permutation(labelled)
+        known = np.flatnonzero(labelled(y))
+        require(known.size > 0, "no node has a label, so there is nothing to split")
+        require(
+            y.ndim == 1 or self.per_class is None, "per_class is for labels that are one class a node; leave it out"
+        )
+        order = numpy_generator(self.seed, Purpose.SPLIT).permutation(known)
         if self.per_class is None:
-            num_train = max(1, round(self.train * labelled.size))
+            num_train = max(1, round(self.train * known.size))
             train, rest = order[:num_train], order[num_train:]
         else:
             by_class = np.argsort(y[order], kind="stable")

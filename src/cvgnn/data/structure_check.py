@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from cvgnn.data.labels import bad_rows, labelled
 from cvgnn.errors import CvgnnError, require
 from cvgnn.ops.row_sum import row_blocks
 from cvgnn.rng import mix
@@ -76,17 +77,17 @@ def check_split(
 
     Args:
         splits: `train_ids`, `val_ids` and `test_ids`, each in ascending order.
-        y: int64 `[N]`.
+        y: labels, in a form of `cvgnn.data.labels`.
         num_classes: `C`.
         limit: arrays of more entries are checked only at both ends, or not at all.
         suffix: appended to the names of the arrays in messages.
     """
     # A graph without any label is one to predict on: it needs no split.
-    empty = splits["train_ids"].size == 0 and bool((y >= 0).any())
+    empty = splits["train_ids"].size == 0 and bool(labelled(y).any())
     require(not empty, f"the training split is empty: train_ids{suffix} must name at least one node")
     for name, ids in splits.items():
         for end in ids[[0, -1]].tolist() if ids.size else ():
-            require(0 <= end < y.size, f"{name}{suffix} names node {end}; ids lie in 0..{y.size - 1}")
+            require(0 <= end < len(y), f"{name}{suffix} names node {end}; ids lie in 0..{len(y) - 1}")
     small = {name: ids for name, ids in splits.items() if ids.size and (limit is None or ids.size <= limit)}
     for name, ids in small.items():
         ascending = not falls_somewhere(ids, strictly=True)
@@ -96,12 +97,16 @@ def check_split(
         both = f"node {ids[at or 0]} is in both {name}{suffix} and {other}{suffix}"
         require(at is None, f"{both}; splits must be disjoint")
     if limit is None or y.size <= limit:
-        at = first_bad(y, lambda part: (part < -1) | (part >= num_classes))
-        rule = f"classes lie in 0..{num_classes - 1}, and -1 is unknown"
-        require(at is None, f"y{suffix} gives node {at} the class {y[at or 0]}; {rule}")
+        at = first_bad(y, lambda part: bad_rows(part, num_classes))
+        if y.ndim == 1:
+            rule = f"classes lie in 0..{num_classes - 1}, and -1 is unknown"
+            require(at is None, f"y{suffix} gives node {at} the class {y[at or 0]}; {rule}")
+        rule = "are finite, and NaN is unknown" if y.dtype.kind == "f" else "are 0 or 1, and a row of -1 is unknown"
+        require(at is None, f"y{suffix} gives node {at} other values than it may have: they {rule}")
         for name, ids in small.items():
-            at = first_bad(ids, lambda part: y[part] < 0)
-            unlabelled = f"{name}{suffix} names node {ids[at or 0]}, which has no label (-1)"
+            at = first_bad(ids, lambda part: ~labelled(y[part]))
+            sign = "NaN" if y.dtype.kind == "f" else "-1"
+            unlabelled = f"{name}{suffix} names node {ids[at or 0]}, which has no label ({sign})"
             require(at is None, f"{unlabelled}; leave it out of the split")
 
 
@@ -119,8 +124,8 @@ def falls_somewhere(values: np.ndarray, *, strictly: bool) -> bool:
 
 
 def first_bad(values: np.ndarray, bad: Callable[[np.ndarray], np.ndarray]) -> int | None:
-    """The position of the first entry of a vector for which `bad` holds, or None."""
-    for piece in pieces(values.size):
+    """The position of the first entry of a vector, or row of a matrix, for which `bad` holds, or None."""
+    for piece in pieces(len(values)):
         where = bad(values[piece])
         if where.any():
             return int(piece.start + where.argmax())

@@ -114,6 +114,8 @@ class Network(nn.Module):
         self.head: Linear | None = None
         if headed:
             self.head = Linear(num_layers * width if jk == "concat" else width, out_channels, bias=bias, dtype=dtype)
+        # A task's own weights on top of the outputs: used by the task, trained, saved and averaged with the others.
+        self.readout: nn.Module | None = None
         self.has_statistics = norm == "batch"  # a BatchNorm's must be refreshed
         self._aggregated = layers[0].uses_aggregate
         # Whether anything reads the own rows of H^(k), of X for k = 0: the layer above, the head, or all of them.

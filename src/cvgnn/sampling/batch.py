@@ -51,8 +51,9 @@ class Batch:
 
     Args:
         step: `t`, counted from 1.
-        ids: int64 `[B]`, the drawn training node ids `V_t`; repeats are possible in `replacement` mode.
-        place: int64 `[B]`, the position of each of `ids` in `r^(K)`; None where `ids` is `r^(K)`.
+        ids: int64 `[B]`, the drawn training items `V_t`, node ids unless the task has other items; repeats are possible
+            in `replacement` mode.
+        place: int64, positions in `r^(K)` of the nodes that the items name, see `Targets`; None where `ids` is `r^(K)`.
         blocks: `blocks[k-1]` is layer `k`'s, `k = 1..K-1`; layer 0 is exact and has none.
         inputs: int64, node ids of `r^(1)`, whose rows of `P X` the step reads.
     """
@@ -80,6 +81,6 @@ class Batch:
         return self.blocks[k - 1]
 
     def select(self, rows: Tensor) -> Tensor:
-        """Rows computed for `r^(K)`, one for each of `ids` (repeats repeated)."""
+        """Rows computed for `r^(K)`, one for each entry of a vector `place` (repeats repeated)."""
         # Algorithm 1 averages the loss over V_t with repeats; the forward pass computes each node once.
         return rows if self.place is None else rows.index_select(0, self.place)

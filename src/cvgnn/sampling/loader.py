@@ -1,4 +1,4 @@
-"""Batches of training nodes. Positions in the training list never leave this file: what comes out are node ids."""
+"""Batches of training items. Positions in the training list never leave this file: what comes out are ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, TypeVar, final, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from cvgnn.errors import CvgnnError, require, require_integer, require_known
 from cvgnn.ops.threads import num_threads
 from cvgnn.rng import Purpose, numpy_generator
 from cvgnn.sampling.batch import Batch
+from cvgnn.sampling.items import Items, NodeItems
 from cvgnn.sampling.neighbor import NeighborSampler
 
 BatchMode = Literal["shuffle", "replacement"]
@@ -81,10 +81,10 @@ def prefetch_one(items: Iterator[T], signal: StartSignal | None = None) -> Itera
 
 @final
 class BatchLoader:
-    """Draws `V_t` from the training ids and the neighbors for it; a pure function of (seed, epoch, step).
+    """Draws `V_t` from the training items and the neighbors for it; a pure function of (seed, epoch, step).
 
     Args:
-        train_ids: int64 `[n]`, distinct node ids, the set `V_L`.
+        items: the training items of a task; int64 `[n]`, distinct node ids, stand for `NodeItems` of them.
         sampler: draws receptive fields and `P^`.
         batch_size: `|V_t|`.
         mode: `"shuffle"`: epochs over a fresh permutation, the last batch may be smaller (the published experiments);
@@ -94,7 +94,7 @@ class BatchLoader:
 
     def __init__(
         self,
-        train_ids: Tensor,
+        items: Items | Tensor,
         sampler: NeighborSampler,
         *,
         batch_size: int = 512,
@@ -102,9 +102,11 @@ class BatchLoader:
         seed: int = 0,
     ) -> None:
         require_known("batches", mode, BATCH_MODES)
-        sampler.check_ids(train_ids)
-        require(train_ids.numel() > 0, "the training split is empty; name at least one training node")
-        self.train_ids = train_ids.clone()  # the caller may change its tensor; a run must not notice
+        if not isinstance(items, Items):
+            sampler.check_ids(items)
+            items = NodeItems(items)
+        self.items = items
+        require(len(self.items) > 0, f"the training split is empty; name at least one training {self.items.kind}")
         self.sampler = sampler
         self.batch_size = require_integer("batch_size", batch_size, at_least=1)
         self.mode = mode
@@ -123,8 +125,13 @@ class BatchLoader:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps that draw as many nodes as the training split has, rounded up."""
-        return -(-self.train_ids.numel() // self.batch_size)
+        """Steps that draw as many items as the training split has, rounded up."""
+        return -(-len(self.items) // self.batch_size)
+
+    @property
+    def train_ids(self) -> Tensor:
+        """int64 `[n]`, the ids of the training items: for nodes, the set `V_L`."""
+        return self.items.ids
 
     def epoch(self, epoch: int, *, skip: int = 0) -> Iterator[Batch]:
         """The batches of epoch `epoch`, counted from 1.
@@ -153,7 +160,7 @@ class BatchLoader:
         self._signal.send()
 
     def epoch_ids(self, epoch: int) -> Iterator[Tensor]:
-        """The node ids of each batch of an epoch, int64 `[B]`."""
+        """The ids of the items of each batch of an epoch, int64 `[B]`."""
         train, size = self.train_ids.numpy(), self.batch_size
         n = train.size
         # A generator for each epoch, so that a resumed run needs no state but the epoch's number.
@@ -169,17 +176,15 @@ class BatchLoader:
 
     def batch(self, ids: Tensor, step: int) -> Batch:
         """The batch of the given training ids at a step, with its receptive fields."""
-        self.sampler.check_ids(torch.from_numpy(np.unique(ids.numpy())))
+        require(ids.dim() == 1 and ids.dtype == torch.int64, f"ids must be an int64 vector of ids, not {ids.dtype}")
         outside = ids[~torch.isin(ids, self.train_ids)].tolist()
         if outside:
-            raise CvgnnError(f"node {outside[0]} is not a training node; a batch holds training ids only")
+            kind = self.items.kind
+            raise CvgnnError(f"{kind} {outside[0]} is not a training {kind}; a batch holds training ids only")
         return self._batch(ids, step)
 
     def _batch(self, ids: Tensor, step: int) -> Batch:
-        place = None
-        targets = ids
-        if self.mode == "replacement":  # the one mode that repeats ids
-            distinct, inverse = np.unique(ids.numpy(), return_inverse=True)
-            targets, place = torch.from_numpy(distinct), torch.from_numpy(inverse)
+        # Only this mode repeats ids.
+        targets, place = self.items.targets(ids, step, repeats=self.mode == "replacement")
         blocks = self.sampler.sample_unchecked(targets, step)
         return Batch(step=step, ids=ids, place=place, blocks=blocks, inputs=blocks[0].sources if blocks else targets)

@@ -5,7 +5,6 @@
 """
 
 from cvgnn.training.callbacks import Callback as Callback
-from cvgnn.training.evaluation import Accuracies as Accuracies
 from cvgnn.training.evaluation import Evaluator as Evaluator
 from cvgnn.training.guard import Diverged as Diverged
 from cvgnn.training.guard import Guard as Guard
@@ -15,6 +14,11 @@ from cvgnn.training.run_folder import as_row as as_row
 from cvgnn.training.run_folder import from_row as from_row
 from cvgnn.training.schedules import SCHEDULES as SCHEDULES
 from cvgnn.training.schedules import make_schedule as make_schedule
+from cvgnn.training.tasks import Metrics as Metrics
+from cvgnn.training.tasks import MultiLabelClassification as MultiLabelClassification
+from cvgnn.training.tasks import NodeClassification as NodeClassification
+from cvgnn.training.tasks import NodeRegression as NodeRegression
+from cvgnn.training.tasks import Task as Task
 from cvgnn.training.trainer import EpochRecord as EpochRecord
 from cvgnn.training.trainer import Trainer as Trainer
 from cvgnn.training.training_state import restore_trainer as restore_trainer

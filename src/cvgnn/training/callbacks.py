@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
 
+from cvgnn.data.split import SPLITS
 from cvgnn.errors import require_integer
+from cvgnn.training.tasks import is_share
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.utils.formatting import format_percent
 
@@ -47,13 +49,24 @@ class Callback:
 percent = functools.partial(format_percent, unit="%")
 
 
+def format_metric(key: str, value: float | None) -> str:
+    """The value of a metric as text: shares in percent.
+
+    >>> format_metric("val_accuracy", 0.5), format_metric("val_mse", 12.3456), format_metric("val_accuracy", None)
+    ('50.00%', '12.35', '-')
+    """
+    return percent(value) if value is None or is_share(key) else f"{value:.4g}"
+
+
 def line(record: EpochRecord) -> str:
-    """Loss and accuracies of an epoch."""
-    a = record.accuracies
+    """Loss of an epoch, and on each split the metric that selects the best epoch."""
     text = f"loss {record.loss:.4f}"
-    if a is not None:
-        text += f"  train {percent(a.train)}  val {percent(a.val)}  test {percent(a.test)}"
-    return text
+    if not record.is_evaluated:
+        return text
+    keys = list(record.metrics)[: len(SPLITS)]
+    metric = keys[0].partition("_")[2]
+    shown = [f"{split} {format_metric(key, record.metrics[key])}" for split, key in zip(SPLITS, keys, strict=True)]
+    return "  ".join([text, *([] if metric == "accuracy" else [metric]), *shown])
 
 
 @final

@@ -1,4 +1,4 @@
-"""Which iterate a run returns: the last, the best by validation accuracy, or Algorithm 1's `W_tau`."""
+"""Which iterate a run returns: the last, the best by validation, or Algorithm 1's `W_tau`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def snapshot(model: nn.Module) -> Weights:
 
 @final
 class BestByValidation:
-    """Keeps the weights of the epoch with the highest validation accuracy; the earliest one on a tie."""
+    """Keeps the weights of the epoch with the highest validation score; the earliest one on a tie."""
 
     def __init__(self) -> None:
         self.epoch: int | None = None
-        self.accuracy = float("-inf")
+        self.score = float("-inf")
         self.weights: Weights | None = None
 
-    def offer(self, epoch: int, accuracy: float, model: nn.Module) -> None:
-        """Keep the model's weights if `accuracy` is higher than all before."""
-        if accuracy > self.accuracy:  # strictly: on a tie the earlier epoch stays
-            self.epoch, self.accuracy, self.weights = epoch, accuracy, snapshot(model)
+    def offer(self, epoch: int, score: float, model: nn.Module) -> None:
+        """Keep the model's weights if `score` is higher than all before."""
+        if score > self.score:  # strictly: on a tie the earlier epoch stays
+            self.epoch, self.score, self.weights = epoch, score, snapshot(model)
 
 
 @final

@@ -1,4 +1,4 @@
-"""The parts of a run that a user gives as Python objects: model, estimator, optimizer, loss."""
+"""The parts of a run that a user gives as Python objects: model, estimator, optimizer, loss, task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from cvgnn.config import CUSTOM, REGISTERED, TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import Estimator, Network
-from cvgnn.training.trainer import LossFunction
+from cvgnn.training.tasks import LossFunction, Task
 
 _MAX_NAME = 100
 
@@ -28,15 +28,19 @@ class Parts:
         optimizer: an optimizer over the parameters of `model`; a class that takes `lr` and `weight_decay`; or any
             function of the parameters.
         loss: a function of logits `[B, C]` and labels `[B]`.
+        task: a task for the graph, or a class or function of the graph and the config.
     """
 
     model: Network | Callable[..., Network] | None = None
     estimator: Estimator | Callable[..., Estimator] | None = None
     optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = None
     loss: LossFunction | None = None
+    task: Task | Callable[..., Task] | None = None
 
     def __post_init__(self) -> None:
-        kinds: dict[str, type] = {"model": Network, "estimator": Estimator, "optimizer": torch.optim.Optimizer}
+        kinds: dict[str, type] = {
+            "model": Network, "estimator": Estimator, "optimizer": torch.optim.Optimizer, "task": Task,
+        }  # fmt: skip
         for field in fields(self):
             given, kind = getattr(self, field.name), kinds.get(field.name)
             # A network, too, is callable: any other nn.Module would pass as a function that makes one.

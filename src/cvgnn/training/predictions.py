@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, final
 
 import numpy as np
+import torch
 
 from cvgnn.data import Graph
 from cvgnn.data.split import SPLITS
@@ -18,8 +19,6 @@ from cvgnn.utils import atomic_files
 
 _ROWS_PER_PIECE = 1 << 16
 FORMATS = (".csv", ".parquet", ".npy")
-COLUMNS = ("node", "class", "probability", "label", "split", "probabilities")
-"""The columns of predictions; `probabilities` stands for one column a class."""
 
 
 @final
@@ -95,57 +94,51 @@ def check_format(file: Path, *, overwrite: bool = True) -> None:
 
 
 def column_names(run: Run) -> list[str]:
-    """The columns of `predictions`: `COLUMNS` without `probabilities`, and `p_CLASS` for each class."""
-    names = run.result["class_names"] or range(run.model.out_channels)
-    return [*COLUMNS[:-1], *(f"p_{name}" for name in names)]
+    """The columns of `predictions`: `node`, what the task predicts, `split`, and the probabilities, `p_CLASS`."""
+    nothing = next(run.model.parameters()).new_empty(0, run.task.out_channels)
+    names = list(run.task.prediction_columns(nothing, [], run.result["class_names"], run.model.readout))
+    probabilities = [name for name in names if name.startswith("p_")]
+    return ["node", *names[: len(names) - len(probabilities)], "split", *probabilities]
 
 
 def check_columns(run: Run, columns: Sequence[str]) -> list[str]:
     """The columns that are chosen, `probabilities` replaced by those of all classes; an unknown one is refused.
 
     Args:
-        run: gives the classes.
+        run: gives the task and the classes.
         columns: names, in the order wanted; all if there are none.
     """
     known = column_names(run)
+    probabilities = known[known.index("split") + 1 :]
     chosen: dict[str, None] = {}  # a set that keeps the order
     for name in columns or known:
-        if name == "probabilities":
-            chosen |= dict.fromkeys(known[len(COLUMNS) - 1 :])
+        if name == "probabilities" and probabilities:
+            chosen |= dict.fromkeys(probabilities)
         elif name in known:
             chosen[name] = None
         else:
-            raise unknown_name("column", name, (*known, "probabilities"))
+            raise unknown_name("column", name, (*known, *(["probabilities"] if probabilities else [])))
     return list(chosen)
 
 
+@torch.no_grad()
 def predictions(run: Run, ids: np.ndarray | None = None, columns: Sequence[str] = ()) -> NodeTable:
     """The predictions for `ids` (all nodes if not given), by exact inference.
 
     Args:
         run: a finished run.
         ids: int64, node ids.
-        columns: of `COLUMNS`, and `p_CLASS` for one class; all if there are none. `label` is the true class, -1 or
-            empty where it is unknown, `split` is train, val, test or empty.
+        columns: of `column_names`, and `probabilities` for one column a class; all if there are none. `label` is the
+            true one, -1 or empty where it is unknown, `split` is train, val, test or empty.
     """
-    chosen = check_columns(run, columns)
-    probabilities = run.predict_proba(_as_list(ids)).cpu()
-    highest, classes = (t.numpy() for t in probabilities.max(dim=1))
+    chosen, nodes = check_columns(run, columns), _as_list(ids)
     names = run.result["class_names"]  # of the graph it was trained on: another graph may number its classes otherwise
     table = {
         "node": node_names(run.graph, ids),
-        "class": classes if names is None else np.asarray(names)[classes],
-        "probability": highest,
-        "label": _labels(run.graph, ids),
         "split": _splits(run.graph, ids),
+        **run.task.prediction_columns(run.outputs(nodes), nodes, names, run.model.readout),
     }
-    by_class = dict(zip(column_names(run)[len(COLUMNS) - 1 :], probabilities.numpy().T, strict=True))
-    return NodeTable({name: (table | by_class)[name] for name in chosen})
-
-
-def _labels(graph: Graph, ids: np.ndarray | None) -> np.ndarray:
-    y = graph.y.numpy() if ids is None else graph.y.numpy()[ids]
-    return y if graph.class_names is None else np.asarray([*graph.class_names, ""])[y]  # -1 is the last
+    return NodeTable({name: table[name] for name in chosen})
 
 
 def _splits(graph: Graph, ids: np.ndarray | None) -> np.ndarray:

@@ -32,12 +32,14 @@ from cvgnn.training.machine import default_threads, describe_machine, peak_rss_b
 from cvgnn.training.neighborhood import neighborhood
 from cvgnn.training.parts import Parts
 from cvgnn.training.run_folder import MetricsLog, RunFolder, check_is_folder, read_metrics, read_object, read_settings
+from cvgnn.training.tasks import METRICS, TASKS, Task, make_task
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.training.trainer_builder import (
     NO_PARTS,
     build_features,
     build_model,
     build_propagation,
+    build_task,
     build_trainer,
     check,
 )
@@ -56,7 +58,7 @@ class Run:
     """A finished run: the trained model, its graph, and the measurements.
 
     Args:
-        graph, config: of the run.
+        graph, config, task: of the run.
         model: the network with the weights of the chosen output.
         propagation: `P`.
         rows: of `P X`, see `features`; computed when they are first needed if not given.
@@ -69,6 +71,7 @@ class Run:
 
     graph: Graph
     config: TrainConfig
+    task: Task
     model: Network
     propagation: Propagation
     records: list[EpochRecord]
@@ -84,15 +87,21 @@ class Run:
         return self.rows or build_features(self.graph, self.propagation, self.config, self.model)
 
     def predict(self, ids: Tensor | list[int] | None = None) -> Tensor:
-        """int64: the class of each of `ids` (of all nodes if not given), by exact inference.
+        """What the task predicts for `ids` (for all nodes if not given), by exact inference.
+
+        Classes, int64 `[n]`; 0 or 1 for each label, int8 `[n, L]`; or numbers, `[n]` or `[n, T]`.
 
         Few nodes cost their neighborhood; all nodes cost a pass over the graph for each layer.
         """
-        return self._at(ids, exact_logits).argmax(dim=1)
+        return self.task.predict(self.outputs(ids), self.model.readout)
 
     def predict_proba(self, ids: Tensor | list[int] | None = None) -> Tensor:
-        """`[n, C]`: class probabilities of `ids` (of all nodes if not given)."""
-        return self._at(ids, exact_logits).softmax(dim=1)
+        """`[n, C]`: the probability of each class or label for `ids` (for all nodes if not given)."""
+        return self.task.predict_proba(self.outputs(ids), self.model.readout)
+
+    def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
+        """`[n, out_channels]`: what the network computes for `ids` (for all nodes if not given), such as logits."""
+        return self._at(ids, exact_logits)
 
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
@@ -262,6 +271,7 @@ def _train(
     return Run(
         graph=graph,
         config=config,
+        task=trainer.task,
         model=model,
         rows=trainer.evaluator.features if trainer.evaluator else None,
         propagation=trainer.loader.sampler.propagation.to(trainer.device),
@@ -288,30 +298,32 @@ def _summary(
     graph: Graph, config: TrainConfig, records: list[EpochRecord], trainer: Trainer, model: Network
 ) -> dict[str, Any]:
     """The summary of a run. `test_accuracy` is the one at the best validation epoch; `max_test_accuracy` is the paper's
-    protocol, a choice by test accuracy."""
+    protocol, a choice by test accuracy. Other metrics have the same keys with their own names."""
+    task = trainer.task
     # `train_accuracy` and the like of an epoch are null where it was not evaluated: see eval_every.
-    evaluated = [(r.epoch, r.accuracies) for r in records if r.accuracies is not None]
-    at_best = next((a for epoch, a in evaluated if epoch == trainer.best.epoch), None)
-    tests = [a.test for _, a in evaluated if a.test is not None]
+    at_best = next((r.metrics for r in records if r.epoch == trainer.best.epoch), task.nothing_measured())
+    tests = [value for r in records if (value := r.metrics[f"test_{task.metric}"]) is not None]
+    top, choose = ("max", max) if METRICS[task.metric].larger_is_better else ("min", min)
     assert trainer.evaluator is not None
-    output = trainer.evaluator(model)
+    output = trainer.evaluator(model, task.result_metrics)
     return {
         "version": __version__,
         "dataset": graph.name,
         "split": graph.split,
         "num_classes": graph.num_classes,
         "class_names": None if graph.class_names is None else list(graph.class_names),
+        "task": task.name,
+        "metric": task.metric,
         **{name: getattr(config, name) for name in ("estimator", "scheme", "optimizer", "form", "seed")},
         "epochs": len(records),
         "iterations": trainer.iterations,
         "skipped_steps": sum(r.skipped_steps for r in records),
         "best_epoch": trainer.best.epoch,
-        "val_accuracy": None if at_best is None else at_best.val,
-        "test_accuracy": None if at_best is None else at_best.test,
-        "max_test_accuracy": max(tests, default=None),
+        **{name: value for name, value in at_best.items() if not name.startswith("train_")},
+        f"{top}_test_{task.metric}": choose(tests, default=None),
         "output": config.output,
         "output_iteration": trainer.tau.tau if trainer.tau is not None else None,
-        **{f"output_{split}_accuracy": share for split, share in vars(output).items()},
+        **{f"output_{name}": value for name, value in output.items()},
         "threads": torch.get_num_threads(),
         "train_seconds": round(sum(r.train_seconds for r in records), 6),
         "eval_seconds": round(sum(r.eval_seconds for r in records), 6),
@@ -328,7 +340,7 @@ def read_run(
         path: the folder given to `cvgnn train --out`.
         graph: the graph it was trained on, or another one with the same features; read from its source if not given.
         source: where the graph is now, if not where config.json says.
-        parts: the model, if it was given as an object.
+        parts: the model and the task, if they were given as objects.
     """
     check_is_folder(path)
     # Everything below may come from anybody: it is checked before memory is allocated for it.
@@ -351,12 +363,18 @@ def read_run(
         type(classes) is int and 1 <= classes < 2**31,
         f"{path / 'result.json'}: num_classes must be a whole number of at least 1, not {short(classes)}",
     )
+    name = result.get("task", "node")
+    if parts.find("task", config) is not None:
+        task = build_task(graph, config, parts)
+    else:
+        require(name in TASKS, f"{path / 'result.json'}: unknown task {short(name)}")
+        task = make_task(graph, config, name=name, num_outputs=classes)
     dtype = graph.x.dtype
     file = path / "weights.safetensors"
     weights = _read_weights(file)
     # On the meta device first, which allocates nothing: config.json may ask for more weights than there is memory.
     with torch.device("meta"):
-        expected = build_model(graph, config, dtype=dtype, num_classes=classes, parts=parts).state_dict()
+        expected = build_model(task, config, dtype=dtype, parts=parts).state_dict()
     for name in sorted(expected.keys() | weights.keys()):
         mine, theirs = (list(each[name].shape) if name in each else "nothing" for each in (expected, weights))
         require(
@@ -366,7 +384,7 @@ def read_run(
         )
         finite = bool(weights[name].isfinite().all())
         require(finite, f"{file} holds NaN or infinite values in {name}: the run diverged, or it is damaged")
-    model = build_model(graph, config, dtype=dtype, num_classes=classes, parts=parts)
+    model = build_model(task, config, dtype=dtype, parts=parts)
     if model is parts.model:
         model = copy.deepcopy(model)  # a run does not share its weights with the caller's object
     model.load_state_dict(weights)
@@ -374,8 +392,9 @@ def read_run(
     return Run(
         graph=graph,
         config=config,
+        task=task,
         model=model,
-        propagation=build_propagation(graph, config, model),
+        propagation=build_propagation(task.graph, config, model),
         records=read_metrics(path / "metrics.jsonl"),
         result=result,
         source=source or stored,

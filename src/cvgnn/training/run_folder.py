@@ -23,9 +23,10 @@ from torch import nn
 
 from cvgnn._version import __version__
 from cvgnn.config import REGISTERED, GraphSource, TrainConfig, make_config
+from cvgnn.data.split import SPLITS
 from cvgnn.errors import CvgnnError, error_context, require, unknown_name
 from cvgnn.training.callbacks import Callback
-from cvgnn.training.evaluation import Accuracies
+from cvgnn.training.tasks import is_share, metric_keys
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.utils import atomic_files
 from cvgnn.utils.checked_json import check_values, parse_json, parse_object, short
@@ -41,7 +42,8 @@ _MAX_METRICS = 1 << 28  # bytes: more than a million epochs
 _MAX_NUMBER = 1e100  # in metrics.jsonl: sums of such numbers are finite
 _MAX_LENGTH = 4096  # characters of a path, or entries of a list
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_ACCURACIES = ("train_accuracy", "val_accuracy", "test_accuracy")
+_COUNTS = ("epoch", "iterations", "skipped_steps")
+_SECONDS = ("train_seconds", "eval_seconds")
 
 
 @final
@@ -228,13 +230,12 @@ def _may_be_path(value: object) -> bool:
 
 
 def as_row(record: EpochRecord) -> dict[str, Any]:
-    """A record as a flat JSON object; accuracies are null where not measured, and so is a loss that is not finite."""
-    measured = {} if record.accuracies is None else vars(record.accuracies)
+    """A record as a flat JSON object; metrics are null where not measured, and so is a loss that is not finite."""
     return {
         "epoch": record.epoch,
         "iterations": record.iterations,
         "loss": record.loss if math.isfinite(record.loss) else None,  # JSON has no NaN
-        **{f"{split}_accuracy": measured.get(split) for split in ("train", "val", "test")},
+        **record.metrics,
         "train_seconds": round(record.train_seconds, 6),
         "eval_seconds": round(record.eval_seconds, 6),
         "skipped_steps": record.skipped_steps,
@@ -243,21 +244,22 @@ def as_row(record: EpochRecord) -> dict[str, Any]:
 
 def from_row(row: Any) -> EpochRecord:
     """The record that `as_row` made the row of."""
-    counts, seconds = ("epoch", "iterations", "skipped_steps"), ("train_seconds", "eval_seconds")
     require(isinstance(row, dict), "a record must be a JSON object")
-    for name in (*counts, *seconds, "loss", *_ACCURACIES):
+    splits, found = tuple(f"{split}_" for split in SPLITS), [name for name in row if name not in _SECONDS]
+    measured = dict.fromkeys(name.partition("_")[2] for name in found if name.startswith(splits))
+    metrics = metric_keys(measured or ["accuracy"])
+    for name in (*_COUNTS, *_SECONDS, "loss", *metrics):
         require(name in row, f"a record lacks {name!r}")
         value = row[name]
-        if name in counts:  # type(...) is int, because True is an instance of int
+        if name in _COUNTS:  # type(...) is int, because True is an instance of int
             valid = type(value) is int and value >= 0
         else:
-            valid = (value is None and name not in seconds) or (type(value) in (int, float) and math.isfinite(value))
+            valid = (value is None and name not in _SECONDS) or (type(value) in (int, float) and math.isfinite(value))
         require(valid, f"a record's {name} is {short(value)}")
-    train, val, test = (row[name] for name in _ACCURACIES)
     return EpochRecord(
-        **{name: row[name] for name in (*counts, *seconds)},
+        **{name: row[name] for name in (*_COUNTS, *_SECONDS)},
         loss=math.nan if row["loss"] is None else row["loss"],
-        accuracies=None if train is None else Accuracies(train=train, val=val, test=test),
+        metrics={name: row[name] for name in metrics},
     )
 
 
@@ -322,8 +324,9 @@ def read_metrics(file: Path) -> list[EpochRecord]:
             record = from_row(parse_json(line))
         except ValueError as error:
             raise CvgnnError(f"{file}, line {number}: {error}; the file is damaged") from None
-        shares = () if record.accuracies is None else dataclasses.astuple(record.accuracies)
-        valid = all(share is None or 0 <= share <= 1 for share in shares)
+        measured = {name: value for name, value in record.metrics.items() if value is not None}
+        valid = all(0 <= value <= 1 or not is_share(name) for name, value in measured.items())
+        valid &= all(abs(value) <= _MAX_NUMBER for value in measured.values())
         valid &= record.epoch > (records[-1].epoch if records else 0) and 0 <= record.train_seconds < _MAX_NUMBER
         valid &= not abs(record.loss) > _MAX_NUMBER and record.epoch < _MAX_NUMBER
         require(valid, f"{file}, line {number}: its numbers cannot be an epoch's; the file is damaged")

@@ -76,15 +76,16 @@ class TensorBoard(Callback):
             self._write(record, time.time() - ago)
 
     def _write(self, record: EpochRecord, when: float) -> None:
-        scalars = {
+        scalars: dict[str, float | None] = {
             "loss": record.loss,
             "seconds/train": record.train_seconds,
             "seconds/eval": record.eval_seconds,
             # Computed and not read from the optimizer, so that the epochs before a resume have it too.
             "learning_rate": self._config.lr * (1.0 if self._schedule is None else self._schedule(record.epoch)),
         }
-        if record.accuracies is not None:
-            scalars |= {f"accuracy/{split}": share for split, share in vars(record.accuracies).items()}
+        for key, value in record.metrics.items():
+            split, _, metric = key.partition("_")
+            scalars[f"{metric}/{split}"] = value
         for name, scalar in scalars.items():
             if scalar is not None:
                 self._writer.add_scalar(name, scalar, record.epoch, walltime=when)

@@ -11,33 +11,37 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from cvgnn.errors import CvgnnError, require, require_integer, require_number
 from cvgnn.nn import Estimator, Network, refresh_statistics, require_exact
 from cvgnn.ops.allocator import keep_freed_memory
 from cvgnn.ops.threads import one_torch_thread
 from cvgnn.sampling import Batch, BatchLoader
-from cvgnn.training.evaluation import Accuracies, Evaluator
+from cvgnn.training.evaluation import Evaluator
 from cvgnn.training.guard import Diverged, Guard, first_bad, weights_are_finite
 from cvgnn.training.outputs import BestByValidation, UniformIterate, WeightAverage, Weights, snapshot
 from cvgnn.training.schedules import Factor
-
-LossFunction = Callable[..., Tensor]
+from cvgnn.training.tasks import Metrics, Task
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """The measurements of an epoch; `accuracies` is None where it was not evaluated."""
+    """The measurements of an epoch; all `metrics` are None where it was not evaluated. Those that select the best epoch
+    come first."""
 
     epoch: int
     iterations: int
     loss: float
-    accuracies: Accuracies | None
+    metrics: Metrics
     train_seconds: float
     eval_seconds: float
     skipped_steps: int = 0
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the epoch was evaluated."""
+        return any(value is not None for value in self.metrics.values())
 
 
 @final
@@ -64,16 +68,13 @@ class Trainer:
         estimator: exact, sampled, or control variate; its histories must be initialised.
         loader: draws `V_t` and `P^`.
         optimizer: any `torch.optim.Optimizer` over the model's parameters.
-        labels: int64 `[N]`.
-        loss: `f`, averaged over the batch.
-        evaluator: exact accuracies, or None to train without evaluation.
+        task: the loss, and the metric that selects the best epoch.
+        evaluator: exact metrics, or None to train without evaluation.
         seed: for `W_tau`.
         keep_tau: whether to keep `W_tau`.
         ema: decay of the average of the weights that is evaluated and returned instead of the weights themselves; 0 for
             none.
         guard: which steps are refused, clipped or skipped.
-        label_smoothing: share of each label that the loss spreads over all classes; for cross entropy.
-        class_weight: `[C]`, the weight of each class in the cross entropy; 1 if not given.
         schedule: what the optimizer's learning rates are multiplied by in each epoch; 1 if not given.
         statistics_every: a `BatchNorm` takes its statistics from an exact pass before every n-th step, the first
             included.
@@ -84,16 +85,13 @@ class Trainer:
     estimator: Estimator
     loader: BatchLoader
     optimizer: torch.optim.Optimizer
-    labels: Tensor
-    loss: LossFunction = cross_entropy
+    task: Task
     evaluator: Evaluator | None = None
     seed: int = 0
     keep_tau: bool = False
     ema: float = 0.0
     guard: Guard = field(default_factory=Guard)
     schedule: Factor | None = None
-    label_smoothing: float = 0.0
-    class_weight: Tensor | None = None
     statistics_every: int = 100
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     iterations: int = field(default=0, init=False)
@@ -103,18 +101,13 @@ class Trainer:
     average: WeightAverage | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        require_number("label_smoothing", self.label_smoothing, "a number in [0, 1)", at_least=0.0, below=1.0)
-        is_cross_entropy, train_ids = self.loss is cross_entropy, self.loader.train_ids
-        require(self.label_smoothing == 0.0 or is_cross_entropy, "label_smoothing is for cross_entropy; leave it out")
-        require(self.class_weight is None or is_cross_entropy, "class_weight is for cross_entropy; leave it out")
-        check_labels(self.labels, self.loader.sampler.num_nodes)
-        if is_cross_entropy:
-            refuse_labels(self.labels[train_ids], train_ids, self.model.out_channels)
+        outputs, wanted = self.model.out_channels, self.task.out_channels
+        require(outputs == wanted, f"model has {outputs} outputs, but task {self.task.name!r} needs {wanted}")
         require_integer("statistics_every", self.statistics_every, at_least=1)
         if self.evaluator is not None:
-            require_exact(self.model, self.evaluator.features, self.loader.sampler.propagation, train_ids)
+            require_exact(self.model, self.evaluator.features, self.loader.sampler.propagation, self.loader.items.nodes)
         keep_freed_memory()  # a step allocates the same sizes again and again; mapping them again costs page faults
-        self.labels = self.labels.to(self.device)
+        self.task.to(self.device)
         # The rates before any schedule: a factor is applied to these, never to the rate of the epoch before.
         self._rates = [group["lr"] for group in self.optimizer.param_groups] if self.schedule else []
         require_number("ema", self.ema, "a number in [0, 1)", at_least=0.0, below=1.0)
@@ -174,15 +167,11 @@ class Trainer:
 
     def _loss_and_gradient(self, batch: Batch) -> float:
         """Lines 6 to 11: the loss of the batch; its gradient replaces the `.grad`s."""
-        logits, labels = batch.select(self.model(batch, self.estimator)), self.labels.index_select(0, batch.ids)
-        if self.loss is cross_entropy:
-            loss = cross_entropy(logits, labels, weight=self.class_weight, label_smoothing=self.label_smoothing)
-        else:
-            loss = self.loss(logits, labels)
-            require(
-                isinstance(loss, Tensor) and loss.dim() == 0 and loss.requires_grad,
-                "loss must return one differentiable number, the mean over the nodes, as a tensor of shape []",
-            )
+        loss = self.task.loss(self.model(batch, self.estimator), batch, self.model.readout)
+        require(
+            isinstance(loss, Tensor) and loss.dim() == 0 and loss.requires_grad,
+            "loss must return one differentiable number, the mean over the nodes, as a tensor of shape []",
+        )
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.item())
@@ -243,7 +232,7 @@ class Trainer:
         Args:
             num_epochs: the total, with the epochs before a resume.
             eval_every: evaluate after every n-th epoch, and after the last.
-            patience: stop after an evaluation if the validation accuracy has not risen for so many epochs; 0 = never.
+            patience: stop after an evaluation if the validation metric has not improved for so many epochs; 0 = never.
             after_step: see `train_epoch`. When it is called, and when a record is yielded, `state_dict` is complete.
         """
         require(num_epochs >= 1, f"epochs must be at least 1, not {num_epochs}")
@@ -251,12 +240,13 @@ class Trainer:
         while (epoch := self.position.epoch) <= num_epochs and not self._patience_exhausted(patience, eval_every):
             loss = self.train_epoch(epoch, after_step=after_step)
             start = time.perf_counter()
-            accuracies = None
+            metrics = self.task.nothing_measured()
             if self.evaluator is not None and (epoch % eval_every == 0 or epoch == num_epochs):
                 with self._output_weights():
-                    accuracies = self.evaluator(self.model)
-                    if accuracies.val is not None:
-                        self.best.offer(epoch, accuracies.val, self.model)
+                    metrics = self.evaluator(self.model)
+                    value = metrics[f"val_{self.task.metric}"]
+                    if value is not None:
+                        self.best.offer(epoch, value if self.task.larger_is_better else -value, self.model)
             done = self.position
             # Advanced before the yield, so that a checkpoint between epochs starts with the next one.
             self.position = Position(epoch=epoch + 1, skipped_in_a_row=done.skipped_in_a_row)
@@ -264,7 +254,7 @@ class Trainer:
                 epoch=epoch,
                 iterations=self.iterations,
                 loss=loss,
-                accuracies=accuracies,
+                metrics=metrics,
                 train_seconds=done.seconds,
                 eval_seconds=time.perf_counter() - start,
                 skipped_steps=done.skipped,
@@ -309,27 +299,3 @@ class Trainer:
                 f"output {which!r} was not kept: 'best' needs validation nodes and an evaluation, 'tau' keep_tau=True"
             )
         return weights
-
-
-def check_labels(labels: Tensor, num_nodes: int) -> None:
-    """Refuse labels that are not one class number for each node."""
-    require(
-        isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.shape == (num_nodes,),
-        f"labels must be an int64 vector with one entry for each of the {num_nodes} nodes, training nodes or not",
-    )
-
-
-def refuse_labels(labels: Tensor, ids: Tensor, num_classes: int) -> None:
-    """Refuse labels that are no class of the model, with the node; torch's own error, at some step, does not name it.
-
-    Args:
-        labels: int64 `[n]`, of the nodes `ids`.
-        ids: int64 `[n]`.
-        num_classes: of the model.
-    """
-    bad = ((labels < 0) | (labels >= num_classes)).nonzero().flatten().tolist()
-    if bad:
-        raise CvgnnError(
-            f"node {int(ids[bad[0]])} has no label in 0..{num_classes - 1}, the classes of the model (its label is "
-            f"{int(labels[bad[0]])})"
-        )

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, Propagation
@@ -30,6 +29,7 @@ from cvgnn.training.guard import Guard
 from cvgnn.training.machine import check_memory
 from cvgnn.training.parts import Parts, call_factory
 from cvgnn.training.schedules import make_schedule
+from cvgnn.training.tasks import Task, make_task
 from cvgnn.training.trainer import Trainer
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
@@ -47,20 +47,17 @@ def check(graph: object, config: TrainConfig, *, memory: bool, parts: Parts = NO
     """
     if not isinstance(graph, Graph):
         raise CvgnnError(f"graph must be a cvgnn.Graph, not {graph!r}; see cvgnn.load and cvgnn.from_edges")
-    require(graph.train_ids.numel() > 0, "the training split is empty, so there is nothing to train on")
-    found = {kind: parts.find(kind, config) for kind in ("model", "estimator", "optimizer", "loss")}
+    found = {kind: parts.find(kind, config) for kind in ("model", "estimator", "optimizer")}
     if found["optimizer"] is None:
         check_options(config.optimizer, **_optimizer_options(config))
-    require(
-        found["loss"] is None or (config.class_weight is None and config.label_smoothing == 0),
-        f"class_weight and label_smoothing are for the cross entropy, not for loss {config.loss!r}; leave them out",
-    )
-    _class_weight(graph, config)
+    task = build_task(graph, config, parts)
+    sizes, kind = task.sizes(), task.items.kind
+    require(sizes["train"] > 0, "the training split is empty, so there is nothing to train on")
     torch_device(config.device)
-    if config.output == "best" and graph.val_ids.numel() == 0:
-        raise CvgnnError("output 'best' needs validation nodes and this graph has none; use output 'last'")
-    if config.patience and graph.val_ids.numel() == 0:
-        raise CvgnnError("patience needs validation nodes and this graph has none; use patience 0")
+    if config.output == "best" and sizes["val"] == 0:
+        raise CvgnnError(f"output 'best' needs validation {kind}s and this graph has none; use output 'last'")
+    if config.patience and sizes["val"] == 0:
+        raise CvgnnError(f"patience needs validation {kind}s and this graph has none; use patience 0")
     if memory:
         check_memory(graph, config)
 
@@ -84,12 +81,14 @@ def build_trainer(
     device = torch_device(config.device)
     if optimizer_factory is not None:
         parts = dataclasses.replace(parts, optimizer=optimizer_factory)
-    model = build_model(graph, config, dtype=graph.x.dtype, parts=parts).to(device)
+    task = build_task(graph, config, parts)
+    graph = task.graph
+    model = build_model(task, config, dtype=graph.x.dtype, parts=parts).to(device)
     propagation = build_propagation(graph, config, model)
     features = build_features(graph, propagation, config, model)
     on_device = propagation.to(device)
     # Here too, and not only in the Trainer: an estimator's histories start from an exact pass.
-    require_exact(model, features, propagation, graph.train_ids)
+    require_exact(model, features, propagation, task.items.nodes)
     # The sampler works on the CPU's P: draws are the same on every device.
     sampler = NeighborSampler(
         propagation,
@@ -102,20 +101,15 @@ def build_trainer(
     return Trainer(
         model=model,
         estimator=build_estimator(model, features, on_device, config, initialize=initialize, parts=parts),
-        loader=BatchLoader(
-            graph.train_ids, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed
-        ),
+        loader=BatchLoader(task.items, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed),
         optimizer=build_optimizer(model, config, parts=parts),
-        labels=graph.y,
-        loss=parts.find("loss", config) or cross_entropy,
-        class_weight=_class_weight(graph, config, dtype=propagation.dtype, device=device),
-        evaluator=Evaluator(graph, features, on_device),
+        task=task,
+        evaluator=Evaluator(task, features, on_device),
         seed=config.seed,
         keep_tau=config.output == "tau",
         ema=config.ema,
         guard=Guard(clip_norm=config.clip_norm, skip_bad=config.bad_step == "skip"),
         schedule=make_schedule(config.schedule, epochs=config.epochs),
-        label_smoothing=config.label_smoothing,
         statistics_every=config.norm_every,
         device=device,
     )
@@ -148,22 +142,33 @@ def build_propagation(graph: Graph, config: TrainConfig, model: Network) -> Prop
     return Propagation(graph, normalization=model.normalization or config.normalization)  # type: ignore[arg-type]
 
 
-def build_model(
-    graph: Graph,
-    config: TrainConfig,
-    *,
-    dtype: torch.dtype,
-    num_classes: int | None = None,
-    parts: Parts = NO_PARTS,
-) -> Network:
-    """The network at `W_1`; `num_classes` defaults to the graph's."""
+def build_task(graph: Graph, config: TrainConfig, parts: Parts = NO_PARTS) -> Task:
+    """The task that the config names, that the labels are for, or that is given."""
+    made, loss = parts.find("task", config), parts.find("loss", config)
+    if made is None:
+        return make_task(graph, config, loss=loss)
+    require(loss is None and config.metric is None, "loss and metric are those of the given task; leave them out")
+    task: Task = made if isinstance(made, Task) else call_factory("task", config.task, made, Task, graph, config)
+    require(task.graph.num_nodes == graph.num_nodes, "task was made for another graph; make it for this one")
+    return task
+
+
+def build_model(task: Task, config: TrainConfig, *, dtype: torch.dtype, parts: Parts = NO_PARTS) -> Network:
+    """The network and the task's readout at `W_1`."""
+    model = _build_network(task, config, dtype, parts)
+    if model.readout is None:
+        model.readout = task.make_readout(seed=config.seed, dtype=dtype)
+    return model
+
+
+def _build_network(task: Task, config: TrainConfig, dtype: torch.dtype, parts: Parts) -> Network:
     made = parts.find("model", config)
-    classes = num_classes or graph.num_classes
+    graph, outputs = task.graph, task.out_channels
     if isinstance(made, Network):
         require(
-            (made.in_channels, made.out_channels) == (graph.num_features, classes),
+            (made.in_channels, made.out_channels) == (graph.num_features, outputs),
             f"model has {made.in_channels} inputs and {made.out_channels} outputs; the graph needs "
-            f"in_channels={graph.num_features}, out_channels={classes}",
+            f"in_channels={graph.num_features}, out_channels={outputs}",
         )
         found = {parameter.dtype for parameter in made.parameters()}
         require(found <= {dtype}, f"model has weights of {found}, the graph's features are {dtype}; make them the same")
@@ -177,7 +182,7 @@ def build_model(
         Network,
         in_channels=graph.num_features,
         hidden_channels=config.hidden,
-        out_channels=classes,
+        out_channels=outputs,
         num_layers=config.layers,
         dtype=dtype,
         **{name: getattr(config, name) for name in same},
@@ -259,22 +264,6 @@ def build_optimizer(model: Network, config: TrainConfig, *, parts: Parts = NO_PA
         "optimizer=... as a function of the parameters",
     )
     return made
-
-
-def _class_weight(
-    graph: Graph, config: TrainConfig, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
-) -> Tensor | None:
-    """`[C]`: the weight of each class in the loss; None for 1."""
-    given, classes = config.class_weight, graph.num_classes
-    if given is None:
-        return None
-    if given == "balanced":
-        counts = torch.bincount(graph.y[graph.train_ids], minlength=classes)
-        weights = (graph.train_ids.numel() / (classes * counts.clamp(min=1))).tolist()
-    else:
-        weights = [float(number) for number in given.split(",")]
-    require(len(weights) == classes, f"class_weight has {len(weights)} numbers, but the graph has {classes} classes")
-    return torch.tensor(weights, dtype=dtype, device=device)
 
 
 def _optimizer_options(config: TrainConfig) -> dict[str, Any]:

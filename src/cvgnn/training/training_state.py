@@ -49,7 +49,7 @@ def trainer_state(trainer: Trainer) -> tuple[dict[str, Tensor], Numbers]:
     numbers = {
         "iterations": trainer.iterations,
         "position": dataclasses.asdict(trainer.position),
-        "best": None if best.epoch is None else {"epoch": best.epoch, "accuracy": best.accuracy},
+        "best": None if best.epoch is None else {"epoch": best.epoch, "score": best.score},
         "tau": None if tau is None else tau.tau,
         "optimizer": scalars,
     }
@@ -74,9 +74,9 @@ def restore_trainer(trainer: Trainer, tensors: Mapping[str, Tensor], numbers: Nu
     targets = _prefixed("model", trainer.model.state_dict()) | _prefixed("estimator", trainer.estimator.state_dict())
     best = numbers.get("best")
     if best is not None:
-        valid = isinstance(best, dict) and isinstance(best.get("accuracy"), float)
-        require(valid, "the state's best accuracy is not a number")
-        trainer.best.epoch, trainer.best.accuracy = _count("best epoch", best.get("epoch")), best["accuracy"]
+        valid = isinstance(best, dict) and isinstance(best.get("score"), float)
+        require(valid, "the state's best score is not a number")
+        trainer.best.epoch, trainer.best.score = _count("best epoch", best.get("epoch")), best["score"]
         trainer.best.weights = snapshot(trainer.model)  # of the right shapes; filled below
         targets |= _prefixed("best", trainer.best.weights)
     if trainer.tau is not None:

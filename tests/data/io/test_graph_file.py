@@ -69,7 +69,7 @@ def test_amazon_photo_is_one_graph_from_every_form(photo: Graph, photo_again: di
 def test_amazon_photo_trains_to_one_result_from_every_form(photo: Graph, photo_again: dict[str, Graph]) -> None:
     def trained(graph: Graph) -> tuple[list[tuple[float, object]], dict[str, torch.Tensor]]:
         run = fit(graph, epochs=2, hidden=8, batch_size=256, threads=1)
-        return [(record.loss, record.accuracies) for record in run.records], run.model.state_dict()
+        return [(record.loss, record.metrics) for record in run.records], run.model.state_dict()
 
     records, weights = trained(photo)
     assert len(records) == 2

@@ -243,7 +243,7 @@ def test_finish_refuses_what_no_graph_has(
     ("name", "array", "message"),
     [
         ("z", np.zeros(1), "unknown array 'z'; known: indptr"),
-        ("y", np.zeros(1), "y must have dtype <i8, not '<f8'"),
+        ("y", np.zeros(1, "<i4"), "y must have dtype <i8 or i1 or <f4 or <f8, not '<i4'"),
         ("indices", np.zeros(1, dtype=np.int64), "indices must have dtype <i4, not '<i8'"),
         ("node_names", np.array(["a", 1], dtype=object), r"node_names must have dtype <i8 or <U\[1-9\]\[0-9\]\{0,5\}, not '\|O'"),
         ("indptr", np.zeros(1, dtype=">i8"), "indptr must have dtype <i8, not '>i8'"),

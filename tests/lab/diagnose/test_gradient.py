@@ -55,8 +55,8 @@ def test_measuring_leaves_histories_and_grads_alone() -> None:
     state = {name: tensor.clone() for name, tensor in trainer.estimator.state_dict().items()}
     grads = [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]
     batch = trainer.loader.batch(graph.train_ids[:5], step=99)
-    one = batch_gradient(trainer.model, batch, trainer.estimator, graph.y)
-    two = batch_gradient(trainer.model, batch, trainer.estimator, graph.y)
+    one = batch_gradient(trainer.model, batch, trainer.estimator, trainer.task)
+    two = batch_gradient(trainer.model, batch, trainer.estimator, trainer.task)
     assert torch.equal(one.vector, two.vector)
     assert trainer.estimator.staged() == []
     assert all(torch.equal(tensor, trainer.estimator.state_dict()[name]) for name, tensor in state.items())

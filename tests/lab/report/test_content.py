@@ -62,7 +62,7 @@ def test_a_curve_is_the_mean_with_the_lowest_and_the_highest(tmp_path: Path) -> 
     write_run(tmp_path / "0", val=(0.2, 0.4, 0.9), test=(0, 0, 0), seed=0)
     write_run(tmp_path / "1", val=(0.4, 0.8), test=(0, 0), seed=1, epochs=3, finished=False)
     (setting,), _ = group_runs(collect([tmp_path]).runs)
-    found = mean_curve(setting, lambda r: r.accuracies.val if r.accuracies else None)
+    found = mean_curve(setting, lambda r: r.metrics["val_accuracy"])
     assert (found.x, found.runs) == ([1, 2, 3], [2, 2, 1])
     assert found.mean == pytest.approx([0.3, 0.6, 0.9])
     assert (found.low, found.high) == ([0.2, 0.4, 0.9], [0.4, 0.8, 0.9])

@@ -23,7 +23,8 @@ HEADER = "header.json"
 MAX_HEADER_BYTES = 1 << 26
 
 DTYPES = {
-    **dict.fromkeys(("indptr", "x_indptr", "PX_indptr", "y", "train_ids", "val_ids", "test_ids"), "<i8"),
+    **dict.fromkeys(("indptr", "x_indptr", "PX_indptr", "train_ids", "val_ids", "test_ids"), "<i8"),
+    "y": "<i8|i1|<f4|<f8",
     **dict.fromkeys(("indices", "x_indices", "PX_indices"), "<i4"),
     **dict.fromkeys(("edge_weight", "x", "x_values", "PX", "PX_values"), "<f4|<f8"),
     "node_names": "<i8|<U[1-9][0-9]{0,5}",
@@ -152,7 +153,11 @@ def check_dtype(name: str, dtype: str) -> None:
     """
     require_known("array", name, DTYPES)
     allowed = DTYPES[name].replace("|", " or ")
-    require(bool(re.fullmatch(DTYPES[name], dtype)), f"{name} must have dtype {allowed}, not {short(dtype)}")
+    # One byte has no order of bytes: numpy writes "|i1".
+    require(
+        bool(re.fullmatch(DTYPES[name], dtype.removeprefix("|"))),
+        f"{name} must have dtype {allowed}, not {short(dtype)}",
+    )
 
 
 _Fields = TypeVar("_Fields", GraphFields, ArrayEntry)
@@ -206,6 +211,8 @@ def _parse(body: dict[str, Any]) -> StoreHeader:
         shape = shapes[name]
         if name in ("x_values", "PX_values"):
             shape = arrays[name.replace("values", "indices")].shape
+        elif name == "y" and entry.dtype != "<i8":  # several labels a node, or numbers
+            shape = (graph.num_nodes, graph.num_classes)
         wanted = "[" + ", ".join("any" if size is None else str(size) for size in shape) + "]"
         agrees = len(shape) == len(entry.shape) and all(
             size in (None, have) for size, have in zip(shape, entry.shape, strict=True)

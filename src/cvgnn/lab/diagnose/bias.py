@@ -179,7 +179,7 @@ def bias_draws(trainer: Trainer, full: Tensor, *, draws: int, subtract_noise: bo
     last = layer_slices(model)[-1]
     for i in range(draws):
         batch = loader.batch(loader.train_ids, step=FIRST_STEP + i)
-        G, *others = (batch_gradient(model, batch, e, trainer.labels).vector for e in (estimator, *twins))
+        G, *others = (batch_gradient(model, batch, e, trainer.task).vector for e in (estimator, *twins))
         G -= others[0] if others else full
         if len(others) == 3:
             G[last] -= (others[1] - others[2])[last] / (2 * STEP)

@@ -15,12 +15,11 @@ from typing import NamedTuple, final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from cvgnn.nn import Estimator, Network, SampledSum
 from cvgnn.ops.backend import plain
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler
-from cvgnn.training import Trainer
+from cvgnn.training import Task, Trainer
 
 NODES_PER_PIECE = 1 << 14
 """The exact gradient keeps this many nodes with all their neighbors in memory at a time."""
@@ -66,27 +65,24 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([t.reshape(-1) for t in tensors])
 
 
-def batch_gradient(
-    model: Network, batch: Batch, estimator: Estimator, labels: Tensor, *, label_smoothing: float = 0.0
-) -> Gradient:
+def batch_gradient(model: Network, batch: Batch, estimator: Estimator, task: Task) -> Gradient:
     """`G`, the gradient that a training step would compute from this batch, without dropout and weight decay.
 
     Args:
         model: holds `W`.
         batch: the drawn nodes, receptive fields and sampled matrices.
         estimator: exact, sampled or control variate; the history rows that it stages are discarded.
-        labels: int64 `[N]`.
-        label_smoothing: share of each label that the loss spreads over all classes.
+        task: the loss.
     """
-    loss = _loss(model, batch, estimator, labels, label_smoothing)
+    loss = _loss(model, batch, estimator, task)
     return Gradient(float(loss.detach()), _flat(torch.autograd.grad(loss, list(model.parameters()))))
 
 
-def _loss(model: Network, batch: Batch, estimator: Estimator, labels: Tensor, label_smoothing: float) -> Tensor:
+def _loss(model: Network, batch: Batch, estimator: Estimator, task: Task) -> Tensor:
     with without_dropout(model):
-        logits = batch.select(model(batch, estimator))
+        rows = model(batch, estimator)
     estimator.discard()
-    return cross_entropy(logits, labels[batch.ids], label_smoothing=label_smoothing)
+    return task.loss(rows, batch, model.readout)
 
 
 @final
@@ -97,7 +93,7 @@ class Objective:
     everywhere. The curvature is that of the piece in which the weights lie, a local estimate from below.
 
     Args:
-        trainer: has the graph, the training nodes, labels and label smoothing; its model is not kept.
+        trainer: has the graph, the training nodes and the task; its model is not kept.
         weight_decay: L2 coefficient that belongs to `F`.
     """
 
@@ -108,7 +104,7 @@ class Objective:
         )
         self._loader = BatchLoader(theirs.train_ids, sampler, batch_size=NODES_PER_PIECE, mode=theirs.mode)
         self._estimator = SampledSum(trainer.estimator.features)
-        self._labels, self._smoothing = trainer.labels, trainer.label_smoothing
+        self._task = trainer.task
         self._weight_decay = weight_decay
 
     @cached_property
@@ -123,7 +119,7 @@ class Objective:
         W = flat_weights(model).double()
         loss, vector = 0.5 * self._weight_decay * float(W @ W), self._weight_decay * W
         for share, batch in self._pieces:
-            part = batch_gradient(model, batch, self._estimator, self._labels, label_smoothing=self._smoothing)
+            part = batch_gradient(model, batch, self._estimator, self._task)
             loss += share * part.loss
             vector += share * part.vector.double()
         return Gradient(loss, vector)
@@ -131,7 +127,7 @@ class Objective:
     def batch(self, model: Network, ids: Tensor) -> Tensor:
         """The exact gradient over some of the training nodes, without weight decay, `[d]`."""
         batch = self._loader.batch(ids, step=0)
-        return batch_gradient(model, batch, self._estimator, self._labels, label_smoothing=self._smoothing).vector
+        return batch_gradient(model, batch, self._estimator, self._task).vector
 
     def differentiable_gradient(self, model: Network) -> Tensor:
         """`grad F(W)` as one vector `[d]` that autograd can differentiate again."""
@@ -139,7 +135,7 @@ class Objective:
         gradient = self._weight_decay * _flat(parameters)
         for share, batch in self._pieces:
             with plain():  # plain operations have all derivatives, the fused ones only the first
-                loss = share * _loss(model, batch, self._estimator, self._labels, self._smoothing)
+                loss = share * _loss(model, batch, self._estimator, self._task)
             gradient = gradient + _flat(torch.autograd.grad(loss, parameters, create_graph=True))
         return gradient
 

@@ -212,9 +212,7 @@ def measure(
         nodes = torch.from_numpy(np.unique(ids.numpy())) if loader.mode == "replacement" else ids
         errors: dict[str, list[Array]] = {name: [] for name in rows}
         for r, batch in enumerate(batches):
-            G[r] = batch_gradient(
-                model, batch, estimator, trainer.labels, label_smoothing=trainer.label_smoothing
-            ).vector
+            G[r] = batch_gradient(model, batch, estimator, trainer.task).vector
             for name, values in batch_outputs(model, batch, estimator).items():
                 error = values[: nodes.numel()] - rows[name][nodes]
                 errors[name].append(error.numpy().reshape(-1) / nodes.numel() ** 0.5)

@@ -178,7 +178,7 @@ def training_charts(groups: Sequence[RunGroup]) -> list[Chart]:
 
 def _accuracy(split: str) -> _Value:
     field = {"training": "train", "validation": "val"}.get(split, split)
-    return lambda record: None if record.accuracies is None else getattr(record.accuracies, field)
+    return lambda record: record.metrics.get(f"{field}_accuracy")
 
 
 def _loss(record: EpochRecord) -> float | None:

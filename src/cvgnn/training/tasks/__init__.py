@@ -1,0 +1,47 @@
+"""Tasks: what a network learns, behind one protocol (`base.Task`). docs/tasks.md is the user's side.
+
+A new task is a module with a subclass of `Task` and an entry in `TASKS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cvgnn.config import TrainConfig
+from cvgnn.data import Graph
+from cvgnn.training.tasks.base import Metrics as Metrics
+from cvgnn.training.tasks.base import Task as Task
+from cvgnn.training.tasks.base import is_share as is_share
+from cvgnn.training.tasks.base import metric_keys as metric_keys
+from cvgnn.training.tasks.metrics import METRICS as METRICS
+from cvgnn.training.tasks.node_tasks import LossFunction as LossFunction
+from cvgnn.training.tasks.node_tasks import MultiLabelClassification as MultiLabelClassification
+from cvgnn.training.tasks.node_tasks import NodeClassification as NodeClassification
+from cvgnn.training.tasks.node_tasks import NodeRegression as NodeRegression
+
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (NodeClassification, MultiLabelClassification, NodeRegression)
+}
+"""The built-in tasks by name."""
+
+
+def task_of(graph: Graph) -> str:
+    """The task that the labels of a graph are for: a class a node, a 0/1 matrix, or floating point numbers."""
+    if graph.y.is_floating_point():
+        return "regression"
+    return "multilabel" if graph.y.dim() == 2 else "node"
+
+
+def make_task(
+    graph: Graph, config: TrainConfig, *, name: str | None = None, num_outputs: int | None = None, loss: Any = None
+) -> Task:
+    """The task of a run, on the CPU.
+
+    Args:
+        graph, config: of the run.
+        name: of the task; the config's if None, and where that is `"auto"`, the one that the labels are for.
+        num_outputs: classes, labels or targets; those of the graph if None.
+        loss: a function of the user's own.
+    """
+    name = name or (task_of(graph) if config.task == "auto" else config.task)
+    return TASKS[name].from_config(graph, config, num_outputs=num_outputs, loss=loss)

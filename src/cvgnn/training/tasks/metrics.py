@@ -1,0 +1,153 @@
+"""Metrics of predictions: functions of scores and labels. Counts are ours, areas under curves scikit-learn's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Metric(NamedTuple):
+    """How a metric is read.
+
+    Args:
+        larger_is_better: whether the best epoch has the largest value.
+        share: whether it is a share in 0..1, shown in percent.
+        slow: computed by scikit-learn, which takes seconds to import and to sort; only where it is asked for.
+    """
+
+    larger_is_better: bool = True
+    share: bool = True
+    slow: bool = False
+
+
+METRICS = {
+    **dict.fromkeys(("accuracy", "balanced_accuracy", "micro_f1", "macro_f1"), Metric()),
+    **dict.fromkeys(("roc_auc", "average_precision"), Metric(slow=True)),
+    **dict.fromkeys(("mse", "mae"), Metric(larger_is_better=False, share=False)),
+    "r2": Metric(share=False),
+}
+"""All metrics of all tasks by name: `--metric`, and keys of result.json and metrics.jsonl."""
+
+Function = Callable[[Tensor, Tensor], float | None]
+
+
+def accuracy(logits: Tensor, y: Tensor) -> float:
+    """Share of rows whose largest logit is at their label.
+
+    >>> accuracy(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+    0.5
+    """
+    # Counted in integers: a float32 mean would depend on the order of the sum.
+    return int((logits.argmax(dim=1) == y).sum()) / y.numel()
+
+
+class Counts(NamedTuple):
+    """What F1 and the like are made of, int64 `[C]`: by class or label, how often it is right, true and predicted."""
+
+    right: Tensor
+    true: Tensor
+    predicted: Tensor
+
+    @property
+    def f1(self) -> Tensor:
+        """float64 `[C]`; 0 where a class is neither true nor predicted."""
+        return 2 * self.right.double() / (self.true + self.predicted).clamp(min=1)
+
+
+def class_counts(logits: Tensor, y: Tensor) -> Counts:
+    """Counts by class, of the largest logit."""
+    matrix = confusion_matrix(logits, y)
+    return Counts(matrix.diagonal(), matrix.sum(dim=1), matrix.sum(dim=0))
+
+
+def label_counts(logits: Tensor, Y: Tensor) -> Counts:
+    """Counts by label, of probabilities above 1/2; `logits` and `Y` are `[n, L]`."""
+    predicted, true = logits > 0, Y == 1
+    return Counts((predicted & true).sum(dim=0), true.sum(dim=0), predicted.sum(dim=0))
+
+
+def confusion_matrix(logits: Tensor, y: Tensor) -> Tensor:
+    """int64 `[C, C]`: how many rows of the class of the row have their largest logit at the column.
+
+    >>> confusion_matrix(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0])).tolist()
+    [[1, 1], [0, 0]]
+    """
+    classes = logits.shape[1]
+    return torch.bincount(y * classes + logits.argmax(dim=1), minlength=classes**2).reshape(classes, classes)
+
+
+def balanced_accuracy(logits: Tensor, y: Tensor) -> float:
+    """Mean over the classes in `y` of the share of their rows that are classified correctly."""
+    right, true, _ = class_counts(logits, y)
+    return float((right[true > 0].double() / true[true > 0]).mean())
+
+
+def micro_f1(counts: Counts) -> float:
+    """F1 of all classes or labels together; of classes it is the accuracy."""
+    return 2 * int(counts.right.sum()) / max(int(counts.true.sum() + counts.predicted.sum()), 1)
+
+
+def macro_f1(counts: Counts, *, absent: bool) -> float:
+    """Mean over classes or labels of their F1.
+
+    Args:
+        counts: of each.
+        absent: whether one that is neither true nor predicted counts, as 0. As scikit-learn has it, labels do and
+            classes do not.
+    """
+    f1 = counts.f1 if absent else counts.f1[counts.true + counts.predicted > 0]
+    return float(f1.mean())
+
+
+def roc_auc(scores: Tensor, Y: Tensor) -> float | None:
+    """Area under the ROC curve, mean over the columns of `Y` that hold both 0 and 1; None if none does.
+
+    Args:
+        scores: `[n, L]`; only their order within a column counts.
+        Y: `[n, L]`, 0 or 1.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    columns = _defined(Y)
+    return float(roc_auc_score(Y[:, columns].numpy(), scores[:, columns].numpy())) if columns else None
+
+
+def average_precision(scores: Tensor, Y: Tensor) -> float | None:
+    """Average precision, mean over the columns of `Y` that hold both 0 and 1; arguments as in `roc_auc`."""
+    from sklearn.metrics import average_precision_score
+
+    columns = _defined(Y)
+    return float(average_precision_score(Y[:, columns].numpy(), scores[:, columns].numpy())) if columns else None
+
+
+def _defined(Y: Tensor) -> list[int]:
+    positives = Y.sum(dim=0, dtype=torch.int64)
+    return ((positives > 0) & (positives < len(Y))).nonzero().flatten().tolist()
+
+
+def indicators(probabilities: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Class probabilities and labels as `roc_auc` takes them: one column a class; of two classes only the second."""
+    Y = torch.nn.functional.one_hot(y, probabilities.shape[1])
+    return (probabilities[:, 1:], Y[:, 1:]) if probabilities.shape[1] == 2 else (probabilities, Y)
+
+
+def mse(predicted: Tensor, y: Tensor) -> float:
+    """Mean squared error over rows and columns."""
+    return float((predicted.double() - y.double()).square().mean())
+
+
+def mae(predicted: Tensor, y: Tensor) -> float:
+    """Mean absolute error over rows and columns."""
+    return float((predicted.double() - y.double()).abs().mean())
+
+
+def r2(predicted: Tensor, y: Tensor) -> float | None:
+    """`1 - sum (y - p)^2 / sum (y - mean)^2`, mean over the columns; None if no column of `y` varies."""
+    y = y.double()
+    total = (y - y.mean(dim=0)).square().sum(dim=0)
+    rest = (y - predicted.double()).square().sum(dim=0)
+    varies = total > 0
+    return float((1 - rest[varies] / total[varies]).mean()) if bool(varies.any()) else None

@@ -1,0 +1,367 @@
+"""Tasks with labels at nodes: one class a node, several labels a node, or numbers."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from cvgnn.config import TrainConfig
+from cvgnn.data import Graph
+from cvgnn.data.split import SPLITS
+from cvgnn.errors import CvgnnError, require, require_number
+from cvgnn.sampling import Batch, NodeItems
+from cvgnn.training.tasks import metrics as m
+from cvgnn.training.tasks.base import Metrics, Task
+
+LossFunction = Callable[..., Tensor]
+
+
+class NodeTask(Task):
+    """Labels at nodes: the items are the training nodes, and each has the scores that the network gives it.
+
+    Args:
+        graph: has labels and split.
+        num_outputs: classes, labels or targets; those of the graph if None.
+        loss: a function of scores `[B, C]` and labels `[B]` or `[B, C]`, in place of the task's own.
+        metric: see `Task`.
+        class_weight: the weight of each class or label in the loss: `"balanced"`, or numbers separated by commas.
+        label_smoothing: share of each label that the cross entropy spreads over all classes.
+    """
+
+    functions: ClassVar[Mapping[str, m.Function]]
+    """The metrics: functions of scores `[n, C]` and labels."""
+    options: ClassVar[tuple[str, ...]] = ()
+    """Which of `class_weight` and `label_smoothing` the loss has."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        num_outputs: int | None = None,
+        loss: LossFunction | None = None,
+        metric: str | None = None,
+        class_weight: str | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(graph, metric=metric)
+        self.items = NodeItems(graph.train_ids)
+        self.y = self._labels(graph)  # on the CPU, for metrics
+        self.labels = self.y  # on the device of the loss
+        self.out_channels = num_outputs or (graph.num_classes if self.y.dim() == 1 else self.y.shape[1])
+        self.function = loss
+        self.label_smoothing = label_smoothing
+        self.weight: Tensor | None = None
+        require_number("label_smoothing", label_smoothing, "a number in [0, 1)", at_least=0.0, below=1.0)
+        for name, used in (("class_weight", class_weight is not None), ("label_smoothing", label_smoothing > 0)):
+            require(not used or name in self.options, f"{name} has no use with task {self.name!r}; leave it out")
+            require(not used or loss is None, f"{name} is for the cross entropy, not for your own loss; leave it out")
+        if graph.train_ids.numel():
+            self._check_labels(self.y)
+            if class_weight is not None:
+                self.weight = _weights(class_weight, self._balanced(self.y[graph.train_ids])).to(graph.x.dtype)
+
+    @classmethod
+    def from_config(cls, graph: Graph, config: TrainConfig, *, num_outputs: int | None, loss: Any) -> Self:
+        """See `Task`."""
+        options = {name: getattr(config, name) for name in ("metric", "class_weight", "label_smoothing")}
+        return cls(graph, num_outputs=num_outputs, loss=loss, **options)
+
+    def to(self, device: torch.device) -> Self:
+        """See `Task`."""
+        self.labels = self.labels.to(device)
+        self.weight = None if self.weight is None else self.weight.to(device)
+        return self
+
+    def sizes(self) -> dict[str, int]:
+        """See `Task`."""
+        return {split: ids.numel() for split, ids in self._ids().items()}
+
+    def _ids(self) -> dict[str, Tensor]:
+        return {split: getattr(self.graph, f"{split}_ids") for split in SPLITS}
+
+    def loss(self, rows: Tensor, batch: Batch, readout: nn.Module | None = None) -> Tensor:
+        """See `Task`."""
+        scores, labels = self.scores(batch.select(rows), readout), self.labels.index_select(0, batch.ids)
+        if labels.dtype != torch.int64:  # a matrix of 0 and 1 has 8 bits an entry until here
+            labels = labels.to(scores.dtype)
+        return self.criterion(scores, labels, readout) if self.function is None else self.function(scores, labels)
+
+    def scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
+        """The head: what loss and metrics take, `[n, C]`, made of the network's outputs."""
+        return rows
+
+    @abstractmethod
+    def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
+        """The loss of `[B, C]` scores and their labels."""
+
+    def evaluate(self, rows: Tensor, metrics: Sequence[str], readout: nn.Module | None = None) -> Metrics:
+        """See `Task`."""
+        ids = {split: ids for split, ids in self._ids().items() if ids.numel()}
+        scored = {split: (self.scores(rows[nodes], readout).cpu(), self.y[nodes]) for split, nodes in ids.items()}
+        return {
+            f"{split}_{name}": self.functions[name](*scored[split]) if split in scored else None
+            for name in metrics
+            for split in SPLITS
+        }
+
+    def _labels(self, graph: Graph) -> Tensor:
+        """The labels in the form that this task has; not checked."""
+        return graph.y
+
+    @abstractmethod
+    def _check_labels(self, y: Tensor) -> None:
+        """Refuse labels that are not of this task."""
+
+    def _balanced(self, y: Tensor) -> Tensor:
+        """The weights that `class_weight="balanced"` stands for, `[C]`."""
+        raise NotImplementedError
+
+
+@final
+class NodeClassification(NodeTask):
+    """One class a node, by cross entropy. `class_weight="balanced"` gives every class the same total.
+
+    Args:
+        graph: `y` is int64 `[N]`.
+    """
+
+    name = "node"
+    functions: ClassVar[Mapping[str, m.Function]] = {
+        "accuracy": m.accuracy,
+        "balanced_accuracy": m.balanced_accuracy,
+        "micro_f1": lambda z, y: m.micro_f1(m.class_counts(z, y)),
+        "macro_f1": lambda z, y: m.macro_f1(m.class_counts(z, y), absent=False),
+        "roc_auc": lambda z, y: m.roc_auc(*m.indicators(z.softmax(dim=1), y)),
+        "average_precision": lambda z, y: m.average_precision(*m.indicators(z.softmax(dim=1), y)),
+    }
+    metrics = tuple(functions)
+    options = ("class_weight", "label_smoothing")
+
+    def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
+        """Cross entropy, the mean over the nodes by the weights of their classes."""
+        return cross_entropy(scores, labels, weight=self.weight, label_smoothing=self.label_smoothing)
+
+    def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
+        """int64 `[n]`: classes."""
+        return rows.argmax(dim=1)
+
+    def predict_proba(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
+        """`[n, C]`: class probabilities."""
+        return rows.softmax(dim=1)
+
+    def prediction_columns(
+        self, rows: Tensor, ids: Sequence[int] | None, names: Sequence[str] | None, readout: nn.Module | None = None
+    ) -> dict[str, np.ndarray]:
+        """`class`, its `probability`, the true `label`, and `p_CLASS` for each class."""
+        probabilities = self.predict_proba(rows).cpu()
+        highest, classes = (t.numpy() for t in probabilities.max(dim=1))
+        y, own = at(self.graph.y, ids), self.graph.class_names
+        return {
+            "class": classes if names is None else np.asarray(names)[classes],
+            "probability": highest,
+            "label": y if own is None else np.asarray([*own, ""])[y],  # -1, unknown, is the last
+            **probability_columns(probabilities, names),
+        }
+
+    def _check_labels(self, y: Tensor) -> None:
+        n, ids = self.graph.num_nodes, self.graph.train_ids
+        require(
+            isinstance(y, Tensor) and y.dtype == torch.int64 and y.shape == (n,),
+            f"task 'node' needs y as an int64 vector with one entry for each of the {n} nodes, training nodes or not; "
+            f"it is {y.dtype} of shape {list(y.shape)}",
+        )
+        bad = ((y[ids] < 0) | (y[ids] >= self.out_channels)).nonzero().flatten().tolist()
+        if bad and self.function is None:  # torch's own error, at some step, does not name the node
+            node = int(ids[bad[0]])
+            raise CvgnnError(
+                f"node {node} has no label in 0..{self.out_channels - 1}, the classes of the model (its label is "
+                f"{int(y[node])})"
+            )
+
+    def _balanced(self, y: Tensor) -> Tensor:
+        counts = torch.bincount(y, minlength=self.out_channels)
+        return y.numel() / (self.out_channels * counts.clamp(min=1))
+
+
+@final
+class MultiLabelClassification(NodeTask):
+    """Several labels a node, by binary cross entropy, the mean over nodes and labels.
+
+    `class_weight` is the weight of a label's positive nodes; `"balanced"` is negatives / positives among the training
+    nodes.
+
+    Args:
+        graph: `y` is a 0/1 matrix, int8 `[N, L]`.
+    """
+
+    name = "multilabel"
+    functions: ClassVar[Mapping[str, m.Function]] = {
+        "micro_f1": lambda z, y: m.micro_f1(m.label_counts(z, y)),
+        "macro_f1": lambda z, y: m.macro_f1(m.label_counts(z, y), absent=True),
+        "roc_auc": m.roc_auc,
+        "average_precision": m.average_precision,
+    }
+    metrics = tuple(functions)
+    options = ("class_weight",)
+
+    def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
+        """Binary cross entropy."""
+        return binary_cross_entropy_with_logits(scores, labels, pos_weight=self.weight)
+
+    def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
+        """int8 `[n, L]`: 1 for labels of probability above 1/2."""
+        return (rows > 0).to(torch.int8)
+
+    def predict_proba(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
+        """`[n, L]`: the probability of each label."""
+        return rows.sigmoid()
+
+    def prediction_columns(
+        self, rows: Tensor, ids: Sequence[int] | None, names: Sequence[str] | None, readout: nn.Module | None = None
+    ) -> dict[str, np.ndarray]:
+        """The predicted `labels` and the true ones, `label`, separated by `|`, and `p_LABEL` for each label."""
+        own = self.graph.class_names
+        return {
+            "labels": joined(self.predict(rows).cpu().numpy(), names),
+            "label": joined(at(self.graph.y, ids), own),
+            **probability_columns(self.predict_proba(rows).cpu(), names),
+        }
+
+    def _check_labels(self, y: Tensor) -> None:
+        require(
+            y.dim() == 2 and y.dtype == torch.int8,
+            f"task 'multilabel' needs y as a matrix of 0 and 1, a column for each label; it is {y.dtype} of shape "
+            f"{list(y.shape)}",
+        )
+
+    def _balanced(self, y: Tensor) -> Tensor:
+        positives = y.sum(dim=0, dtype=torch.int64)
+        return (len(y) - positives) / positives.clamp(min=1)
+
+
+@final
+class Rescale(nn.Module):
+    """`center + scale * rows`: the network learns targets of mean 0 and variance 1, whatever their unit.
+
+    Args:
+        center, scale: `[T]`.
+    """
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, center: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("center", center)
+        self.register_buffer("scale", scale)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """The targets in their own unit, `[n, T]`."""
+        return torch.addcmul(self.center, rows, self.scale)
+
+
+@final
+class NodeRegression(NodeTask):
+    """One or several numbers a node, by the mean squared error in units of their variance over the training nodes.
+
+    Args:
+        graph: `y` is floating point `[N, T]`. Classes are taken as the numbers that they are or are named after.
+    """
+
+    name = "regression"
+    functions: ClassVar[Mapping[str, m.Function]] = {"mse": m.mse, "mae": m.mae, "r2": m.r2}
+    metrics = tuple(functions)
+    each_epoch = metrics
+
+    def make_readout(self, *, seed: int, dtype: torch.dtype) -> nn.Module:
+        """Mean and standard deviation of the targets over the training nodes."""
+        ids = self.graph.train_ids
+        center, scale = torch.zeros(self.out_channels, dtype=dtype), torch.ones(self.out_channels, dtype=dtype)
+        if ids.numel():
+            y = self.y[ids].double()
+            center.copy_(y.mean(dim=0))
+            deviation = y.std(dim=0, correction=0)
+            scale.copy_(torch.where(deviation > 0, deviation, 1.0))  # a target that does not vary is learned as it is
+        return Rescale(center, scale)
+
+    def scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
+        """Predictions in the unit of the targets."""
+        assert readout is not None
+        return readout(rows)  # type: ignore[no-any-return]
+
+    def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
+        """Mean squared error, in units of the variance."""
+        assert isinstance(readout, Rescale)
+        return ((scores - labels) / readout.scale).square().mean()
+
+    def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
+        """`[n, T]`, or `[n]` for one target."""
+        found = self.scores(rows, readout)
+        return found.squeeze(1) if self.out_channels == 1 else found
+
+    def prediction_columns(
+        self, rows: Tensor, ids: Sequence[int] | None, names: Sequence[str] | None, readout: nn.Module | None = None
+    ) -> dict[str, np.ndarray]:
+        """`prediction` and `label`, the true value, for each target."""
+        found, y = self.scores(rows, readout).cpu().numpy(), at(self.y, ids)
+        ends = [""] if self.out_channels == 1 else [f"_{name}" for name in names or range(self.out_channels)]
+        columns = {f"prediction{end}": found[:, j] for j, end in enumerate(ends)}
+        return columns | {f"label{end}": y[:, j] for j, end in enumerate(ends) if y.shape[1] == len(ends)}
+
+    def _labels(self, graph: Graph) -> Tensor:
+        y, names = graph.y, graph.class_names
+        if y.is_floating_point():
+            return y
+        values = y.to(torch.float64)
+        if names is not None and y.dim() == 1:  # a column of a table: its values were numbered as classes are
+            try:
+                values = torch.tensor([*map(float, names), math.nan], dtype=torch.float64)[y]  # -1 is the last
+            except ValueError:
+                raise CvgnnError(
+                    f"task 'regression' needs numbers as labels, and this graph has classes such as {names[0]!r}; "
+                    "leave task out"
+                ) from None
+        return values.reshape(len(y), -1)
+
+    def _check_labels(self, y: Tensor) -> None:
+        """Every form of labels holds numbers."""
+
+
+def _weights(given: str, balanced: Tensor) -> Tensor:
+    """The weights of classes or labels: `balanced`, or the numbers that are given."""
+    if given == "balanced":
+        return balanced
+    weights, count = [float(number) for number in given.split(",")], balanced.numel()
+    require(len(weights) == count, f"class_weight has {len(weights)} numbers, but the graph has {count} classes")
+    return torch.tensor(weights, dtype=torch.float64)
+
+
+def at(y: Tensor, ids: Sequence[int] | None) -> np.ndarray:
+    """The labels of some nodes, of all if `ids` is None."""
+    labels: np.ndarray = y.numpy() if ids is None else y.numpy()[np.asarray(ids, dtype=np.int64)]
+    return labels
+
+
+def probability_columns(probabilities: Tensor, names: Sequence[str] | None) -> dict[str, np.ndarray]:
+    """A column `p_NAME` for each class or label."""
+    every = names or range(probabilities.shape[1])
+    return {f"p_{name}": column for name, column in zip(every, probabilities.numpy().T, strict=True)}
+
+
+def joined(Y: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+    """The names of the labels in each row of a 0/1 matrix, separated by `|`.
+
+    >>> joined(np.array([[1, 0, 1], [0, 0, 0]]), ["a", "b", "c"]).tolist()
+    ['a|c', '']
+    """
+    if Y.ndim != 2:  # of a graph without labels
+        return np.full(len(Y), "")
+    known = np.asarray([str(name) for name in names or range(Y.shape[1])])
+    return np.asarray(["|".join(known[row == 1]) for row in Y])
