@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import cvgnn
+import cvgnn.data
 
 ROOT = Path(cvgnn.__file__).parent
 
@@ -20,7 +21,8 @@ ORDER = [
     "_version", "_lazy", "errors", "limits", "rng", "utils", "ops", "reference", "data", "sampling", "nn", "optim", "config", "registry", "training",
     "api", "lab", "cli",
 ]  # fmt: skip
-FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in ORDER)
+FILES = sorted(path for path in ROOT.rglob("*.py*") if path.suffix in (".py", ".pyi"))
+FILES = [path for path in FILES if path.parent != ROOT or path.stem in ORDER]
 
 
 def imported_modules(source: str) -> list[str]:
@@ -70,7 +72,7 @@ def test_no_module_name_occurs_twice() -> None:
 
 def test_no_name_of_a_package_is_a_module_in_it() -> None:
     """Python replaces a name that a package serves by the submodule of that name once somebody imports it."""
-    for package in ROOT.rglob("__init__.py"):
+    for package in ROOT.rglob("__init__.py*"):
         tree = ast.parse(package.read_text())
         served = {
             alias.asname or alias.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for alias in n.names
@@ -104,12 +106,12 @@ def test_one_place_compiles() -> None:
 
 def test_the_front_door() -> None:
     """Every public name exists, and the list for type checkers is the list that is served."""
-    for name in cvgnn.__all__:
-        assert getattr(cvgnn, name) is not None
-    tree = ast.parse((ROOT / "__init__.py").read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    typed = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert typed == set(cvgnn._HOME_OF)
+    for package in (cvgnn, cvgnn.data):
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+        tree = ast.parse(Path(package.__file__).with_suffix(".pyi").read_text())
+        typed = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+        assert sorted(typed) == package.__all__
     assert 15 <= len(cvgnn.__all__) <= 40
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         cvgnn.nothing  # noqa: B018

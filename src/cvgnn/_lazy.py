@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable
 from typing import Any
 
 
-def lazy_names(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], dict[str, str], list[str]]:
-    """The `__getattr__` of a package (PEP 562), the module of each name, and the sorted names.
+def lazy_names(package: str) -> tuple[Callable[[str], Any], list[str]]:
+    """The `__getattr__` of a package (PEP 562), and its sorted names.
+
+    Both come from the imports in the package's `__init__.pyi`, which type checkers read: a name is listed once
+    (Scientific Python's SPEC 1 does the same).
 
     Args:
         package: its full name.
-        homes: the names, by the module that defines them, relative to `cvgnn`.
     """
-    home_of = {name: home for home, names in homes.items() for name in names}
+    spec: Any = sys.modules[package].__spec__
+    stub = spec.loader.get_data(f"{spec.origin}i").decode()  # by the loader: the package may lie in a zip file
+    home_of = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \w+$", stub, re.MULTILINE)}
 
     def get(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"cvgnn.{home_of[name]}"), name)
+        return getattr(importlib.import_module(home_of[name]), name)
 
-    return get, home_of, sorted(home_of)
+    return get, sorted(home_of)

@@ -12,7 +12,7 @@ from torch import Tensor
 from cvgnn.data.labels import to_labels
 from cvgnn.data.sparse_features import SparseFeatures
 from cvgnn.data.split import SPLITS
-from cvgnn.data.structure_check import check_split, check_structure
+from cvgnn.data.structure_check import check_split, check_structure, first_bad
 from cvgnn.errors import CvgnnError, error_context, require, require_integer
 
 MAX_NODES = 2**31 - 1
@@ -136,7 +136,6 @@ class Graph:
             check_structure(self.indptr.numpy(), self.indices.numpy(), weights, directed=self.directed)
 
     def _check_features(self) -> None:
-        values = self.x.values if isinstance(self.x, SparseFeatures) else self.x
         require(
             len(self.x.shape) == 2 and self.x.shape[0] == self.num_nodes,
             f"x must have one row per node, [{self.num_nodes}, F]; it has shape {list(self.x.shape)}",
@@ -150,14 +149,7 @@ class Graph:
             self.PX is None or (tuple(self.PX.shape) == tuple(self.x.shape) and self.PX_normalization is not None),
             "PX must have the shape of x, and PX_normalization must name the normalization it was made with",
         )
-        # One pass without a mask of the matrix's size: a sum is finite only if every entry is (or on overflow).
-        bad = torch.empty(0) if bool(torch.isfinite(values.sum())) else (~torch.isfinite(values)).nonzero()
-        if bad.numel():
-            entry = bad[0].tolist()
-            if isinstance(self.x, SparseFeatures):
-                row = int(torch.searchsorted(self.x.indptr, entry[0], right=True)) - 1
-                entry = [row, int(self.x.indices[entry[0]])]
-            raise CvgnnError(f"x has a NaN or infinite value at node {entry[0]}, column {entry[1]}")
+        check_finite("x", self.x)
 
     def _check_names(self) -> None:
         n, c = self.num_nodes, self.num_classes
@@ -166,6 +158,17 @@ class Graph:
             require(shape == (n,), f"node_names must name every node, [{n}]; it has shape {list(shape)}")
         if self.class_names is not None:
             require(len(self.class_names) == c, f"class_names has {len(self.class_names)} names for {c} classes")
+
+
+def check_finite(name: str, matrix: Tensor | SparseFeatures) -> None:
+    """Refuse a NaN or infinite value; the memory does not grow with the matrix, which may be a mapped file."""
+    rows = (matrix.values[:, None] if isinstance(matrix, SparseFeatures) else matrix).detach().numpy()
+    at = first_bad(rows, lambda part: ~np.isfinite(part).all(axis=1))
+    if at is not None:
+        node, column = at, int(np.isfinite(rows[at]).argmin())
+        if isinstance(matrix, SparseFeatures):
+            node, column = int(np.searchsorted(matrix.indptr.numpy(), at, side="right")) - 1, int(matrix.indices[at])
+        raise CvgnnError(f"{name} has a NaN or infinite value at node {node}, column {column}")
 
 
 def _require_integers(values: object, what: str) -> None:

@@ -124,7 +124,7 @@ def falls_somewhere(values: np.ndarray, *, strictly: bool) -> bool:
 
 
 def first_bad(values: np.ndarray, bad: Callable[[np.ndarray], np.ndarray]) -> int | None:
-    """The position of the first entry of a vector, or row of a matrix, for which `bad` holds, or None."""
+    """The position of the first entry of a vector, or row of a matrix, for which `bad` holds; None without one."""
     for piece in pieces(len(values)):
         where = bad(values[piece])
         if where.any():

@@ -104,9 +104,7 @@ class Checkpoints:
                 digest = write_tensors(file, tensors)
                 atomic_files.sync(file)
             text = {"format": FORMAT, "version": VERSION, "cvgnn": __version__, "tensors_sha256": digest, "body": body}
-            with atomic_files.create(partial / BODY) as file:
-                atomic_files.write(file, add_checksum(text, indent=None).encode())
-                atomic_files.sync(file)
+            atomic_files.write_new(partial / BODY, add_checksum(text, indent=None))
             # Both files and their names are on disk before the rename, which makes the checkpoint valid at once.
             atomic_files.sync_folder(partial)
             atomic_files.rename(partial, target)

@@ -37,6 +37,13 @@ def sync(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
+def write_new(path: Path, text: str) -> None:
+    """Create a file, on disk when this returns: for a new folder, which gets its name when all files are there."""
+    with create(path) as file:
+        write(file, text.encode())
+        sync(file)
+
+
 def rename(old: Path, new: Path) -> None:
     """Rename a file or folder; an existing file of the new name is replaced."""
     os.replace(old, new)

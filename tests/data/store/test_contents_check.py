@@ -139,8 +139,8 @@ def test_features_are_finite(tmp_path: Path) -> None:
     values = torch.tensor([1.0, float("inf")])
     X = SparseFeatures(torch.tensor([0, 1, 2]), torch.tensor([0, 0]), values, 1)
     for x, message in (
-        (X, "x has a NaN or infinite value at entry 1"),
-        (values[:, None], "x has a NaN or infinite value at node 1"),
+        (X, "x has a NaN or infinite value at node 1, column 0"),
+        (values[:, None], "x has a NaN or infinite value at node 1, column 0"),
     ):
         g = Graph(
             indptr=torch.tensor([0, 0, 0]), indices=none.int(), x=x, y=torch.tensor([0, 0]), num_classes=1,

@@ -1,16 +1,14 @@
-"""The catalog of named data sets: published counts, raw files, and the addresses that serve them.
-
-Counts of nodes, features, classes and edges come from Table 2 of the paper. The counts of PubMed and all split sizes
-come from upstream (Planetoid, OGB, the documentation of PyG and DGL). A checksum is listed only where it is known.
+"""The catalog of named data sets: published counts, raw files, and the addresses that serve them (`data/catalog.toml`).
 
 Importing this module loads neither torch nor scipy, so that listing the names is fast.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import tomllib
+from dataclasses import dataclass
 from importlib import resources
-from typing import final
+from typing import Any, final
 
 DATA_FOLDER = resources.files("cvgnn.data.named") / "data"  # files that come with the package
 
@@ -18,9 +16,6 @@ PLANETOID_SUFFIXES = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index
 # In the format of `sha256sum`, so that `sha256sum -c planetoid.sha256` checks a folder of raw files.
 _CHECKSUM_LINES = (DATA_FOLDER / "planetoid.sha256").read_text(encoding="ascii").splitlines()
 PLANETOID_SHA256: dict[str, str] = {file: checksum for checksum, file in map(str.split, _CHECKSUM_LINES)}
-
-_PLANETOID_URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
-_MB = 10**6
 
 
 @final
@@ -96,82 +91,24 @@ class Dataset:
         return [f"{self.inner}/{file}" if self.inner else file for file in self.files]
 
 
-def _planetoid(pyg_name: str, counts: Counts, *, bundled: bool = False) -> Dataset:
-    name = pyg_name.lower()
-    files = tuple(f"ind.{name}.{suffix}" for suffix in PLANETOID_SUFFIXES)
-    return Dataset(
-        name=name,
-        counts=counts,
-        files=files,
-        places=("", "planetoid", f"{pyg_name}/raw", f"{name}/raw", name, "raw"),
-        downloads=tuple(
-            Download(url=f"{_PLANETOID_URL}/{file}", file=file, max_bytes=16 * _MB, sha256=PLANETOID_SHA256[file])
-            for file in files
-        ),
-        bundled=bundled,
-    )
+def _dataset(
+    *, downloads: tuple[dict[str, Any], ...] = (), url: str = "", max_bytes: int = 0, **fields: Any
+) -> Dataset:
+    items = downloads or [{"url": url + file, "file": file, "max_bytes": max_bytes} for file in fields["files"]]
+    served = tuple(Download(**item, sha256=PLANETOID_SHA256.get(item["file"])) for item in items)
+    return Dataset(downloads=served, **fields)
 
 
-def _google_drive(identifier: str, file: str, max_bytes: int) -> Download:
-    url = f"https://drive.usercontent.google.com/download?id={identifier}&confirm=t"
-    return Download(url=url, file=file, max_bytes=max_bytes)
-
-
-# Nodes, edges, features, classes, split, edges in Table 2.
-_CITESEER = Counts(3327, 4552, 3703, 6, (120, 500, 1000), 12431)
-_CORA = Counts(2708, 5278, 1433, 7, (140, 500, 1000), 13264)
-_PUBMED = Counts(19717, 44324, 500, 3, (60, 500, 1000))
-_ARXIV = Counts(169343, 1166243, 128, 40, (90941, 29799, 48603), 1335586)
-_FLICKR = Counts(89250, 449878, 500, 7, (44625, 22312, 22313), 989006)
-_REDDIT = Counts(232965, 57307946, 602, 41, (153431, 23831, 55703), 114848857)
-
-_DATASETS = (
-    _planetoid("CiteSeer", _CITESEER, bundled=True),  # the bundled one is the default and leads every list
-    _planetoid("Cora", _CORA),
-    _planetoid("PubMed", _PUBMED),
-    Dataset(
-        name="ogbn-arxiv",
-        counts=_ARXIV,
-        files=(
-            *(f"raw/{file}.csv.gz" for file in ("edge", "node-feat", "node-label", "num-node-list", "num-edge-list")),
-            *(f"split/time/{part}.csv.gz" for part in ("train", "valid", "test")),
-        ),
-        inner="arxiv",
-        places=("", "arxiv", "ogbn_arxiv", "ogbn-arxiv", "raw/arxiv", "ogbn-arxiv/raw/arxiv", "ogbn_arxiv_pyg"),
-        downloads=(
-            Download(
-                url="http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip", file="arxiv.zip", max_bytes=512 * _MB
-            ),
-        ),
-    ),
-    Dataset(
-        name="flickr",
-        counts=_FLICKR,
-        files=("adj_full.npz", "feats.npy", "class_map.json", "role.json"),
-        places=("", "flickr", "Flickr/raw", "flickr/raw", "Flickr", "raw"),
-        downloads=(  # PyG's identifiers
-            _google_drive("1crmsTbd1-2sEXsGwa2IKnIB7Zd3TmUsy", "adj_full.npz", 64 * _MB),
-            _google_drive("1join-XdvX3anJU_MLVtick7MgeAQiWIZ", "feats.npy", 1000 * _MB),
-            _google_drive("1uxIkbtg5drHTsKt-PAsZZ4_yJmgFmle9", "class_map.json", 64 * _MB),
-            _google_drive("1htXCtuktuCW8TR8KiKfrFDAxUgekQoV7", "role.json", 64 * _MB),
-        ),
-    ),
-    Dataset(
-        name="reddit",
-        counts=_REDDIT,
-        files=("reddit_data.npz", "reddit_graph.npz"),
-        places=("", "reddit", "Reddit/raw", "reddit/raw", "Reddit", "raw", "raw/reddit"),
-        downloads=(Download(url="https://data.dgl.ai/dataset/reddit.zip", file="reddit.zip", max_bytes=4000 * _MB),),
-    ),
-)
-
-CATALOG: dict[str, Dataset] = {dataset.name: dataset for dataset in _DATASETS}
-
-# Sizes of the synthetic presets: a small graph, and graphs of the sizes of the real ones. synthetic-arxiv has the
-# edges of ogbn-arxiv after it is made undirected.
-SYNTHETIC: dict[str, Counts] = {
-    "synthetic-20k": Counts(20000, 150000, 64, 16, (6000, 4000, 10000)),
-    "synthetic-flickr": replace(_FLICKR, table2_edges=None),
-    "synthetic-arxiv": replace(_ARXIV, edges=1157799, table2_edges=None),
-    "synthetic-reddit": replace(_REDDIT, table2_edges=None),
+# Tables of the file by name, their lists as tuples: the catalog is not to be changed.
+_ENTRIES: dict[str, dict[str, Any]] = {
+    name: {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    for name, entry in tomllib.loads((DATA_FOLDER / "catalog.toml").read_text(encoding="utf-8")).items()
 }
+for _entry in _ENTRIES.values():
+    _entry["counts"] = Counts(**_entry["counts"] | {"split": tuple(_entry["counts"]["split"])})
+
+CATALOG: dict[str, Dataset] = {
+    name: _dataset(name=name, **entry) for name, entry in _ENTRIES.items() if "synthetic" not in entry
+}
+SYNTHETIC: dict[str, Counts] = {name: entry["counts"] for name, entry in _ENTRIES.items() if "synthetic" in entry}
+SYNTHETIC_OPTIONS: dict[str, dict[str, Any]] = {name: _ENTRIES[name]["synthetic"] for name in SYNTHETIC}

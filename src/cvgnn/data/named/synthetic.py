@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from cvgnn.data.named.catalog import SYNTHETIC
+from cvgnn.data.named.catalog import SYNTHETIC, SYNTHETIC_OPTIONS
 from cvgnn.errors import CvgnnError, require, require_integer, require_known
 from cvgnn.rng import Purpose, derive, numpy_generator
 from cvgnn.utils.progress import ProgressCallback, ProgressReporter, no_progress
@@ -120,18 +120,10 @@ class SyntheticSpec:
         return f"random: seed {self.seed}, {self.train}/{self.val}/{self.test} nodes"
 
 
-# Sizes come from the catalog; degrees and noise are chosen so that the largest degree and the accuracy of a GCN come
-# close to those of the real graph (docs/synthetic.md).
-_PRESET_OPTIONS: dict[str, dict[str, Any]] = {
-    "synthetic-20k": {"max_degree": 1_000},
-    "synthetic-flickr": {"max_degree": 8_000},
-    "synthetic-arxiv": {"degree_exponent": 2.3, "max_degree": 50_000, "feature_noise": 0.6},
-    "synthetic-reddit": {"homophily": 0.5, "degree_exponent": 1.8, "max_degree": 37_000, "feature_noise": 3.0},
-}
 PRESETS: dict[str, SyntheticSpec] = {
     name: SyntheticSpec(
         name=name, num_nodes=c.nodes, num_edges=2 * c.edges, num_features=c.features, num_classes=c.classes,
-        train=c.split[0], val=c.split[1], test=c.split[2], **_PRESET_OPTIONS[name],
+        train=c.split[0], val=c.split[1], test=c.split[2], **SYNTHETIC_OPTIONS[name],
     )
     for name, c in SYNTHETIC.items()
 }  # fmt: skip

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from cvgnn.data import Graph, SparseFeatures
-from cvgnn.data.graph import IDS
-from cvgnn.data.store.store_files import report_damage
+from cvgnn.data.graph import IDS, check_finite
+from cvgnn.data.store.header import report_damage
 from cvgnn.data.structure_check import check_offsets, check_split, first_bad
 from cvgnn.data.structure_check import check_structure as check_arrays
 from cvgnn.errors import CvgnnError
@@ -52,13 +50,8 @@ def check_all(folder: Path, graph: Graph) -> None:
     check_indices(folder, graph)
     with report_damage(folder):
         for form, matrix in (("x", graph.x), ("PX", graph.PX)):
-            if matrix is None:
-                continue
-            values = (matrix.values if isinstance(matrix, SparseFeatures) else matrix).numpy()
-            at = first_bad(values.reshape(-1), lambda part: ~np.isfinite(part))
-            if at is not None:
-                place = f"entry {at}" if values.ndim == 1 else f"node {at // values.shape[1]}"
-                raise CvgnnError(f"{form} has a NaN or infinite value at {place}")
+            if matrix is not None:
+                check_finite(form, matrix)
 
 
 def check_structure(folder: Path, graph: Graph) -> None:

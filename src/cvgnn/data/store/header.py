@@ -1,26 +1,36 @@
-"""`header.json`: the description of a store, its format, and the checks it must pass before an array is opened."""
+"""`header.json`: the description of a store, its format, and the checks it must pass before an array is opened.
+
+The files of a store are opened here, only inside its folder.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, final, get_type_hints
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, TypeVar, final, get_type_hints
 
 from cvgnn._version import __version__
 from cvgnn.data.graph import MAX_NODES
 from cvgnn.data.propagation import NORMALIZATIONS
-from cvgnn.data.store.store_files import DamagedStore, open_file, report_damage
 from cvgnn.errors import CvgnnError, require, require_known
+from cvgnn.utils import atomic_files
 from cvgnn.utils.checked_json import add_checksum, has_valid_checksum, parse_object, short
 
 FORMAT = "cvgnn-store"
 VERSION = 1
 HEADER = "header.json"
 MAX_HEADER_BYTES = 1 << 26
+_PROBLEMS = {
+    errno.ENOENT: "is missing",
+    errno.EINVAL: "is not a regular file",
+    errno.ELOOP: "is a symbolic link; a store holds its own files only",
+}
 
 DTYPES = {
     **dict.fromkeys(("indptr", "x_indptr", "PX_indptr", "train_ids", "val_ids", "test_ids"), "<i8"),
@@ -30,6 +40,46 @@ DTYPES = {
     "node_names": "<i8|<U[1-9][0-9]{0,5}",
 }
 """Every array of a store with a regular expression for its dtype; node names are integers or fixed-width Unicode."""
+
+
+class DamagedStore(CvgnnError):
+    """A store that cannot be used.
+
+    Args:
+        folder: the store.
+        problem: what is wrong, naming the file.
+    """
+
+    def __init__(self, folder: Path, problem: str) -> None:
+        super().__init__(f"store {folder}: {problem}; write it again with 'cvgnn convert', or restore it from a copy")
+        self.problem = problem
+
+
+@contextlib.contextmanager
+def report_damage(folder: Path) -> Iterator[None]:
+    """Raise errors about the arrays as `DamagedStore`."""
+    try:
+        yield
+    except CvgnnError as error:
+        raise DamagedStore(folder, str(error)) from None
+
+
+def open_file(folder: Path, file: str) -> BinaryIO:
+    """Open a regular file of the store for reading, not through a symbolic link.
+
+    Args:
+        folder: the store.
+        file: a name without folders.
+    """
+    try:
+        return atomic_files.open_regular(folder / file, getattr(os, "O_NOFOLLOW", 0))
+    except OSError as error:
+        problem = _PROBLEMS.get(error.errno or 0)
+        if problem is not None:
+            raise DamagedStore(folder, f"{file} {problem}") from None
+        raise CvgnnError(
+            f"store {folder}: cannot read {file} ({error.strerror}); check the path and the permissions"
+        ) from None
 
 
 class _Rule(NamedTuple):
@@ -107,10 +157,10 @@ class StoreHeader:
     arrays: dict[str, ArrayEntry]
 
 
-def header_text(graph: GraphFields, arrays: dict[str, ArrayEntry]) -> str:
-    """The text of `header.json`."""
+def write_header(folder: Path, graph: GraphFields, arrays: dict[str, ArrayEntry]) -> None:
+    """Write `header.json` of a new store."""
     header = dataclasses.asdict(StoreHeader(cvgnn=__version__, graph=graph, arrays=arrays))
-    return add_checksum({"format": FORMAT, "version": VERSION, **header})
+    atomic_files.write_new(folder / HEADER, add_checksum({"format": FORMAT, "version": VERSION, **header}))
 
 
 def is_store(path: Path) -> bool:

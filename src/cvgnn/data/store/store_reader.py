@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import io
+import mmap
 import os
+import sys
+import warnings
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cvgnn.data import Graph, SparseFeatures
 from cvgnn.data.store import contents_check
-from cvgnn.data.store.header import FORMAT, VERSION, ArrayEntry, read_header
-from cvgnn.data.store.store_files import DamagedStore, as_tensor, map_file, npy_header, open_file
+from cvgnn.data.store.header import FORMAT, VERSION, ArrayEntry, DamagedStore, open_file, read_header
 from cvgnn.errors import CvgnnError
 from cvgnn.utils.checked_json import short
 from cvgnn.utils.progress import ProgressCallback, no_progress
@@ -158,3 +163,51 @@ def _map_array(folder: Path, entry: ArrayEntry) -> np.ndarray:
             return np.ndarray(shape, dtype, buffer=map_file(handle.fileno(), size), offset=len(expected))
         except OSError as error:
             raise CvgnnError(f"store {folder}: cannot map {file} into memory ({error.strerror})") from None
+
+
+def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """The bytes before the data in a `.npy` file of format 1.0, always 128 for the arrays of a store.
+
+    >>> len(npy_header((2**60, 2**60), np.dtype("<U99999")))
+    128
+    """
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+    return header.getvalue()
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """A tensor that shares the memory of an array; the array may be read-only."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+def map_file(handle: int, size: int) -> mmap.mmap:
+    """Map a whole file copy-on-write: writing to the array changes memory, never the file."""
+    if sys.platform == "win32":
+        return mmap.mmap(handle, size, access=mmap.ACCESS_COPY)
+    if not _writable_pages_are_counted():
+        # Linux refuses to map more than the machine's memory without MAP_NORESERVE, which Python has since 3.13.
+        has_flag = sys.platform == "linux" and os.uname().machine in ("x86_64", "aarch64")
+        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if has_flag else 0)
+        with contextlib.suppress(OSError):
+            return mmap.mmap(handle, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    return mmap.mmap(handle, size, access=mmap.ACCESS_READ)
+
+
+def _writable_pages_are_counted() -> bool:
+    """Whether writable pages count as used memory (a limit on data, or strict overcommit).
+
+    The store must not use up what the run needs: its pages are read-only then.
+    """
+    if sys.platform == "win32":
+        return False
+    import resource
+
+    if resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY:
+        return True
+    try:
+        return Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"
+    except OSError:
+        return False

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from cvgnn.data.store import contents_check
-from cvgnn.data.store.header import HEADER, ArrayEntry, GraphFields, check_dtype, check_fields, header_text
-from cvgnn.data.store.store_files import DamagedStore, npy_header
-from cvgnn.data.store.store_reader import compute_sha256, open_store
+from cvgnn.data.store.header import ArrayEntry, DamagedStore, GraphFields, check_dtype, check_fields, write_header
+from cvgnn.data.store.store_reader import compute_sha256, npy_header, open_store
 from cvgnn.errors import CvgnnError, require
 from cvgnn.utils import atomic_files
 from cvgnn.utils.progress import ProgressCallback, no_progress
@@ -180,9 +179,7 @@ class StoreWriter:
                     atomic_files.sync(handle)
                 entries[name] = ArrayEntry(file=file.name, shape=shape, dtype=dtype.str, bytes=size, sha256=digest)
                 before += size
-            with atomic_files.create(folder / HEADER) as header:
-                atomic_files.write(header, header_text(graph, entries).encode())
-                atomic_files.sync(header)
+            write_header(folder, graph, entries)
             contents_check.check_all(self.path, open_store(folder))
             atomic_files.sync_folder(folder)
             atomic_files.rename(folder, self.path)  # replaces an empty folder, refuses any other
