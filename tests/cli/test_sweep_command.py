@@ -75,6 +75,7 @@ def test_reproduce_runs_as_often_as_the_paper(asked: Asked) -> None:
         (["--grid", "lr=1,2", "--set", "lr=3"], "lr is in --set and in --grid; leave one of them out"),
         (["--paper", "cora", "--dataset", "pubmed"], "--paper names the data set; leave --dataset out"),
         (["--runs", "2", "--set", "threads=2", "--threads", "1"], "threads is an option of the runs and --threads is"),
+        (["--runs", "2", "--seeds", "3"], "--runs and --seeds are two names of the same option; leave one of them out"),
         (["--runs", "2", "--workers", "0"], "workers must be a whole number of at least 1, not 0"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from cvgnn.cli.main import main
 from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
-from cvgnn.lab.best_recipes import BEST_DATASETS, best_recipe, citeseer_best, cora_best, pubmed_best
+from cvgnn.lab.recipes import BEST_DATASETS, best_recipe, citeseer_best, cora_best, pubmed_best
 from cvgnn.lab.reproduction import BestPlan
 
 Captured = pytest.CaptureFixture[str]

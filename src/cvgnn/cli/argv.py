@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from cvgnn.errors import require_integer
+from cvgnn.errors import require, require_integer
 
 T = TypeVar("T")
 
@@ -42,6 +42,8 @@ def parse(command: type[T], argv: Sequence[str], *, prog: str, flags: bool = Fal
         flags: whether a boolean option takes no value, instead of True or False.
         default: the values of options that are not given, instead of the dataclass's defaults.
     """
+    twice = is_given(argv, "runs") and is_given(argv, "seeds")
+    require(not twice, "--runs and --seeds are two names of the same option; leave one of them out")
     registry = ConstructorRegistry()
     registry.primitive_rule(_rule)
     config = (tyro.conf.FlagCreatePairsOff if flags else tyro.conf.FlagConversionOff,)

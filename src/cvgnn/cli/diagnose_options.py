@@ -1,20 +1,20 @@
 """The options of `cvgnn diagnose estimator | history | bias-vs-lr | rate | bound`, one dataclass for each.
 
-Fields are passed to the `diagnose_*` function in `cvgnn.lab.diagnose` by their names; `arguments` converts those that
-the function takes in another form. Nothing here imports torch at once: `--help` should not wait for it.
+Fields are passed to the `diagnose_*` function in `cvgnn.lab.diagnose` by their names, or by those in `renamed`.
+Nothing here imports torch at once: `--help` should not wait for it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from cvgnn.cli.argv import RunCount, option
+from cvgnn.cli.argv import RunCount, is_given
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError, require_integer, require_known
 
@@ -34,6 +34,9 @@ class DiagnoseCommand:
     function: ClassVar[str]
     """The name of the function in `cvgnn.lab.diagnose`."""
 
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """The function's names of arguments that have another name on the command line."""
+
     run: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder of a run (cvgnn train --out): its graph and options are taken; options given here win."""
 
@@ -49,7 +52,7 @@ class DiagnoseCommand:
 
     def training(self, graph: Graph, argv: Sequence[str]) -> TrainConfig:
         """How to train; refuses options that contradict `--run`."""
-        return self.config
+        raise NotImplementedError
 
     def unused(self, config: TrainConfig) -> set[str]:
         """Names of the training options that have no effect on this measurement."""
@@ -58,7 +61,7 @@ class DiagnoseCommand:
     def arguments(self, graph: Graph, argv: Sequence[str]) -> dict[str, Any]:
         """The arguments of the function besides the graph, the config and the progress callback."""
         shared = {field.name for field in dataclasses.fields(DiagnoseCommand)}
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in shared}
+        return {self.renamed.get(name, name): value for name, value in vars(self).items() if name not in shared}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +94,7 @@ class _AlongTraining(DiagnoseCommand):
 
     def arguments(self, graph: Graph, argv: Sequence[str]) -> dict[str, Any]:
         """With `--run` alone, measure at the checkpoint."""
-        at_checkpoint = self.run is not None and option(argv, "--steps") is None
+        at_checkpoint = self.run is not None and not is_given(argv, "steps")
         steps = (0,) if at_checkpoint else self.steps
         return {**super().arguments(graph, argv), "run": self.run, "steps": steps}
 
@@ -107,6 +110,7 @@ class EstimatorCommand(_AlongTraining):
     """
 
     function = "diagnose_estimator"
+    renamed: ClassVar[Mapping[str, str]] = {"resamples": "batches"}
     measuring = ("seed", "batch_size", "num_neighbors", "scheme", "threads")
 
     estimators: Annotated[tuple[str, ...], tyro.conf.arg(metavar="{cvd,cv,ns,exact} ...")] = ("cv", "ns")
@@ -141,9 +145,7 @@ class EstimatorCommand(_AlongTraining):
 
     def arguments(self, graph: Graph, argv: Sequence[str]) -> dict[str, Any]:
         """The fan-outs as numbers."""
-        arguments = super().arguments(graph, argv)
-        arguments["batches"] = arguments.pop("resamples")
-        return {**arguments, "fan_outs": _parse_fan_outs(self.fan_outs)}
+        return {**super().arguments(graph, argv), "fan_outs": _parse_fan_outs(self.fan_outs)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +171,8 @@ _THEORY_CONFIG = TrainConfig(hidden=32, batches="replacement", dropout=0.0)  # t
 class _TheoryCommand(DiagnoseCommand):
     """The base of `bias-vs-lr`, `rate` and `bound`: defaults for the theory, seeds and processes."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"runs": "seeds", "eta": "etas", "stepper": "optimizer"}
+
     runs: RunCount[int] = 5
     """How many runs, with the seeds from --seed on."""
 
@@ -177,9 +181,13 @@ class _TheoryCommand(DiagnoseCommand):
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = _THEORY_CONFIG
 
+    def check(self) -> None:
+        """The option --runs is the argument `seeds`, so its error is raised here."""
+        require_integer("runs", self.runs, at_least=1)
+
     def training(self, graph: Graph, argv: Sequence[str]) -> TrainConfig:
         """The config; a batch has a tenth of the training nodes, at most 256, unless a run or an option gives it."""
-        if self.run is not None or given(argv, "batch_size"):
+        if self.run is not None or is_given(argv, "batch_size"):
             return self.config
         return dataclasses.replace(self.config, batch_size=max(1, min(256, graph.train_ids.numel() // 10)))
 
@@ -199,9 +207,7 @@ class _TheoryCommand(DiagnoseCommand):
         small = 8 * graph.num_nodes * min(graph.num_features, 1000) < _LARGEST_TO_COPY
         default = cores() if small else 1
         workers = default if self.workers is None else require_integer("workers", self.workers, at_least=1)
-        arguments = super().arguments(graph, argv)
-        seeds = require_integer("runs", arguments.pop("runs"), at_least=1)
-        return {**arguments, "seeds": seeds, "workers": workers}
+        return {**super().arguments(graph, argv), "workers": workers}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,15 +240,8 @@ class BiasCommand(_TheoryCommand):
 
     def check(self) -> None:
         """The option --stepper is the argument `optimizer`; --optimizer is that of the burn-in."""
+        super().check()
         require_known("stepper", self.stepper, _OPTIMIZERS)
-
-    def arguments(self, graph: Graph, argv: Sequence[str]) -> dict[str, Any]:
-        """The default learning rates are those of the function."""
-        arguments = super().arguments(graph, argv)
-        arguments["optimizer"] = arguments.pop("stepper")
-        if not self.lrs:
-            del arguments["lrs"]
-        return arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,12 +262,6 @@ class _OptimizersCommand(_TheoryCommand):
         unused = super().unused(config) | {"optimizer", "form", "lr"}
         unused |= {"batches"} if config.batches != "replacement" else set()
         return unused | {n for n in ("beta1", "beta2", "nu_min") if all(getattr(c, n) is None for c in configs)}
-
-    def arguments(self, graph: Graph, argv: Sequence[str]) -> dict[str, Any]:
-        """One eta for all optimizers."""
-        arguments = super().arguments(graph, argv)
-        eta = arguments.pop("eta")
-        return {**arguments, "etas": None if eta is None else dict.fromkeys(self.optimizers, eta)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,15 +307,6 @@ class BoundCommand(_OptimizersCommand):
 
     draws: int = 16
     """Neighbor draws for the bias."""
-
-
-def given(argv: Sequence[str], name: str) -> bool:
-    """Whether an option is in argv, spelled with hyphens or underscores.
-
-    >>> given(["--batch_size=3"], "batch_size"), given(["--batch-size", "3"], "batch_size")
-    (True, True)
-    """
-    return any(option(argv, f"--{spelled}") is not None for spelled in (name, name.replace("_", "-")))
 
 
 def _parse_fan_outs(texts: Sequence[str]) -> list[list[int]]:

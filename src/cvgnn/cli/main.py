@@ -1,41 +1,19 @@
-"""The `cvgnn` command: runs the subcommand, prints errors without a traceback, and returns the exit code.
-
-torch is imported by the subcommand that needs it, so that `--help` and errors in options appear at once.
-"""
-
-from __future__ import annotations
-
-import importlib
-import logging
-import os
-import signal
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-
-from cvgnn._version import __version__
-from cvgnn.errors import CvgnnError, Interrupted, Stopped, require_known
-
-_COMMANDS = {
-    "train": "train a GCN on a data set or on your own graph, and report its accuracy",
-    "inspect": "what a graph holds, what becomes of its columns, and what looks suspicious, without training",
-    "predict": "classes, probabilities or embeddings of nodes from a finished run",
-    "reproduce": "the paper's Table 5 from its tuned settings, by its protocol and by the validation protocol",
-    "sweep": "a grid of runs over any options, on all cores, resumable",
-    "search": "settings chosen by Optuna: ranges of any options, several machines on one study, resumable",
-    "report": "one HTML file about runs: curves, tables, heat maps, and where every number comes from",
-    "diagnose": "bias and variance of the gradient, age of the histories, rate of convergence, on your graph",
-    "convert": "turn your graph (npz, CSV, Parquet, pt) into a store that opens at once, whatever its size",
-    "datasets": "the named data sets: their sizes, and whether they are on this machine",
-    "warmup": "compile all kernels ahead of the first run, for a container image",
-}
-
-_HELP = f"""cvgnn {__version__}: train graph neural networks on large graphs, fast, on a CPU
+"""cvgnn: train graph neural networks on large graphs, fast, on a CPU
 
 usage: cvgnn COMMAND [--help] [options]
 
 commands:
-{chr(10).join(f"  {name:10} {text}" for name, text in _COMMANDS.items())}
+  train      train a GCN on a data set or on your own graph, and report its accuracy
+  inspect    what a graph holds, what becomes of its columns, and what looks suspicious, without training
+  predict    classes, probabilities or embeddings of nodes from a finished run
+  reproduce  the paper's Table 5 from its tuned settings, by its protocol and by the validation protocol
+  sweep      a grid of runs over any options, on all cores, resumable
+  search     settings chosen by Optuna: ranges of any options, several machines on one study, resumable
+  report     one HTML file about runs: curves, tables, heat maps, and where every number comes from
+  diagnose   bias and variance of the gradient, age of the histories, rate of convergence, on your graph
+  convert    turn your graph (npz, CSV, Parquet, pt) into a store that opens at once, whatever its size
+  datasets   the named data sets: their sizes, and whether they are on this machine
+  warmup     compile all kernels ahead of the first run, for a container image
 
 examples:
   cvgnn train                                     the bundled CiteSeer graph, a few seconds
@@ -52,6 +30,28 @@ Every command takes --quiet (only results, warnings and errors), --verbose (deta
 --plugin MODULE (import your module first, which registers models, estimators, optimizers or losses: docs/custom.md).
 cvgnn --version prints the version. Results, figures and the method: see the README and docs/.
 """
+
+# The docstring above is what `cvgnn --help` prints. torch is imported by the subcommand that needs it, so that `--help`
+# and errors in options appear at once.
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+from cvgnn._version import __version__
+from cvgnn.errors import CvgnnError, Interrupted, Stopped, require_known
+
+_COMMANDS = (
+    "train", "inspect", "predict", "reproduce", "sweep", "search", "report", "diagnose", "convert", "datasets",
+    "warmup",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,18 +76,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _dispatch(argv: list[str]) -> int:
-    # The options of every command. They take no value, so they may stand anywhere.
-    level = logging.INFO
-    for name, chosen in (("--quiet", logging.WARNING), ("--verbose", logging.DEBUG)):
-        if name in argv:
-            level = chosen
-            argv = [argument for argument in argv if argument != name]
-    as_json = "--json" in argv
-    argv = [argument for argument in argv if argument != "--json"]
-    argv, plugins = _split_plugins(argv)
+def _dispatch(arguments: list[str]) -> int:
+    # The options of every command may stand anywhere.
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("--quiet", "--verbose", "--json"):
+        parser.add_argument(name, action="store_true")
+    parser.add_argument("--plugin", action="append", default=[])
+    try:
+        given, argv = parser.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise CvgnnError(f"{error.argument_name} {error.message}; name a module, such as --plugin my_models") from None
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_HELP, end="")
+        print(f"cvgnn {__version__}{(__doc__ or '').removeprefix('cvgnn')}", end="")
         return 0
     if argv[0] == "--version":
         print(f"cvgnn {__version__}")
@@ -98,30 +98,14 @@ def _dispatch(argv: list[str]) -> int:
     run: Callable[[Sequence[str]], int] = getattr(module, f"{command}_command")
     from cvgnn.cli.output import compile_bar, json_output, logging_to_console
 
-    if plugins:
+    if given.plugin:
         from cvgnn.registry import import_plugin
 
-        for plugin in plugins:
+        for plugin in given.plugin:
             import_plugin(plugin)
-    with logging_to_console(level), json_output() if as_json else nullcontext(), compile_bar():
+    level = logging.DEBUG if given.verbose else logging.WARNING if given.quiet else logging.INFO
+    with logging_to_console(level), json_output() if given.json else nullcontext(), compile_bar():
         return run(rest)
-
-
-def _split_plugins(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The arguments without `--plugin MODULE`, and the modules.
-
-    >>> _split_plugins(["train", "--plugin", "mine", "--plugin=yours", "--epochs", "3"])
-    (['train', '--epochs', '3'], ['mine', 'yours'])
-    """
-    rest, plugins, arguments = [], [], iter(argv)
-    for argument in arguments:
-        if argument == "--plugin":
-            plugins.append(next(arguments, ""))
-        elif argument.startswith("--plugin="):
-            plugins.append(argument.removeprefix("--plugin="))
-        else:
-            rest.append(argument)
-    return rest, plugins
 
 
 if __name__ == "__main__":

@@ -126,8 +126,7 @@ def reproduce_command(argv: Sequence[str]) -> int:
 
 
 def _plans(command: ReproduceCommand) -> tuple[PaperPlan, BestPlan]:
-    from cvgnn.lab.best_recipes import BEST_DATASETS
-    from cvgnn.lab.recipes import PAPER_OPTIMIZERS, RECIPE_DATASETS
+    from cvgnn.lab.recipes import BEST_DATASETS, PAPER_OPTIMIZERS, RECIPE_DATASETS
     from cvgnn.lab.reproduction import BestPlan, PaperPlan
 
     best = command.recipe == "best"

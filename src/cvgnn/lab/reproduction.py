@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from cvgnn.config import TrainConfig
-from cvgnn.lab.best_recipes import BEST_DATASETS, best_recipe
-from cvgnn.lab.recipes import PAPER_DATASETS, PAPER_OPTIMIZERS, paper_accuracy, paper_grid, paper_recipe, paper_runs
+from cvgnn.lab import recipes
+from cvgnn.lab.recipes import BEST_DATASETS, PAPER_DATASETS, PAPER_OPTIMIZERS, best_recipe, paper_accuracy, paper_recipe
 from cvgnn.lab.sweep import accuracy_tables as tables
 from cvgnn.lab.sweep.accuracy_tables import Columns, accuracy, markdown, marked, percent_mean, tex
 from cvgnn.lab.sweep.jobs import format_value
@@ -156,7 +156,7 @@ class PaperPlan(RecipePlan):
 
     def default_runs(self, dataset: str) -> int:
         """As many as the paper's."""
-        return paper_runs(dataset)
+        return recipes.paper_runs(dataset)
 
     def listing(self) -> str:
         """The settings of every cell, and the grids from which the paper chose them."""
@@ -165,7 +165,7 @@ class PaperPlan(RecipePlan):
             runs = self.runs or self.default_runs(dataset)
             for config in self.configs(dataset)[::runs]:
                 cells.append([dataset, *(format_value(getattr(config, name)) for name in _OPTIONS), str(runs)])
-            grid = paper_grid(dataset)
+            grid = recipes.paper_grid(dataset)
             grids.append([dataset, *(", ".join(map(format_value, grid[name])) for name in _TUNED)])
         parts = (
             "the paper's tuned settings (Appendix B) with its fixed ones (Table 4); form: of the optimizers, torch's "

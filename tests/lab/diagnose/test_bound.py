@@ -11,10 +11,15 @@ import torch
 
 from cvgnn.config import make_config
 from cvgnn.errors import CvgnnError
-from cvgnn.lab.diagnose.bound import StepMoments, _Extremes, measure_bound
-from cvgnn.lab.diagnose.bound_vs_theory import diagnose_bound, verdict
+from cvgnn.lab.diagnose.bound import (
+    diagnose_bound,
+    gradient_sizes,
+    measure_bound,
+    over_the_run,
+    verdict,
+)
 from cvgnn.lab.diagnose.gradient import flat_weights
-from cvgnn.lab.diagnose.theory import Constants, TheoryRun, as_in_theory, theorem, with_optimizer
+from cvgnn.lab.diagnose.theory import Constants, StepMoments, TheoryRun, as_in_theory, theorem, with_optimizer
 from cvgnn.lab.diagnose.trainers import fresh_trainer, train_until
 from cvgnn.optim import OPTIMIZERS
 from tests.build import graph_from_dense, random_adjacency
@@ -57,10 +62,11 @@ def test_exact_gradients_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_no_number_is_not_lost() -> None:
-    seen = _Extremes()
-    for g in (torch.ones(2), torch.tensor([math.nan, 1.0]), torch.ones(2)):
-        seen.add_gradient(g)
-    assert all(math.isnan(number) for number in (seen.H_F, seen.H_inf, seen.H_1))
+    bad = torch.tensor([math.nan, 1.0])
+    assert all(math.isnan(size) for size in gradient_sizes(torch.ones(2), bad, torch.ones(2)).values())
+    seen = over_the_run([gradient_sizes(g) | {"nu": float(g[0]), "S_1": float(g[0])} for g in (torch.ones(2), bad)])
+    assert list(seen) == ["H_F", "H_inf", "H_1", "nu", "S_1"]
+    assert all(math.isnan(number) for number in seen.values())
 
 
 def test_steps_are_not_left_out() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cvgnn.config import TrainConfig, make_config
-from cvgnn.lab.diagnose.bound_vs_theory import diagnose_bound
+from cvgnn.lab.diagnose.bound import diagnose_bound
 from cvgnn.lab.diagnose.gradient import Objective
 from cvgnn.lab.diagnose.theory import as_in_theory
 from cvgnn.lab.diagnose.trainers import FIRST_STEP, fresh_trainer

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -14,10 +13,10 @@ import numpy.typing as npt
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.errors import require, require_integer, require_known, require_number
-from cvgnn.lab.diagnose import estimates
+from cvgnn.lab.diagnose import estimates, record
 from cvgnn.lab.diagnose.bias import UNBIASED, BiasPlan, BiasSample, check_draws, measure_bias
 from cvgnn.lab.diagnose.estimates import FEWEST_SEEDS, RESAMPLES, Array, Estimate, ends, fixed, squared_norm, too_few
-from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart, band_line, table
+from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart, band_line
 from cvgnn.lab.diagnose.theory import as_in_theory, prepared, require_count
 from cvgnn.lab.diagnose.trainers import fresh_trainer, steps_to_refresh
 from cvgnn.lab.diagnose.workers import measure_all
@@ -38,6 +37,8 @@ hold 1; the verdict then mentions it. Set after a first look had found 0.98 on s
 _SHARE, _MOST_STEPS, _MOST_LRS = 0.95, 2000, 100
 _DRAWS_TIMES_NODES, _FEWEST_DRAWS, _MOST_DRAWS = 20_000, 16, 128
 
+_ZERO = "The bias is exactly 0 with every learning rate: no draw has changed the gradient."
+
 Mask = npt.NDArray[np.bool_]
 
 
@@ -45,7 +46,7 @@ def diagnose_bias(
     graph: Graph,
     config: TrainConfig,
     *,
-    lrs: Sequence[float] = LRS,
+    lrs: Sequence[float] = (),
     optimizer: str = "sgd",
     seeds: int = 5,
     draws: int | None = None,
@@ -63,7 +64,7 @@ def diagnose_bias(
     Args:
         graph: what to train on.
         config: how to train; its seed is the first one.
-        lrs: learning rates, increasing, at least two.
+        lrs: learning rates, increasing, at least two; `LRS` if none are given.
         optimizer: its steps make the histories stale.
         seeds: how many.
         draws: of the neighbors; if not given, so many that draws times training nodes is 20,000, at least 16 and at
@@ -77,6 +78,7 @@ def diagnose_bias(
     require(config.estimator != "exact", "estimator 'exact' has no bias; choose cv or ns")
     require(config.layers > 1, "a network of one layer samples nothing, so it has no bias; choose layers of at least 2")
     require_known("optimizer", optimizer, OPTIMIZERS)
+    lrs = lrs or LRS
     for lr in lrs:
         require_number("lr", lr, "a number above 0", above=0.0)
     require(
@@ -113,51 +115,76 @@ def diagnose_bias(
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class BiasPart:
     """The bias of one layer's gradient, or of all.
 
     Args:
         name, predicted: the layer, and the order of its bias in the learning rate.
-        norms, resolved, largest: norms of the bias at each learning rate, whether each is above the noise, and the
-            largest entry.
+        lrs, linear: learning rates, and whether each is in the linear range.
+        squares, mixed: `||bias||^2` at each learning rate, mean over seeds, `[lrs]`, and resampled, `[B, lrs]`.
+        largest: the largest entry at each learning rate.
+        seeds: how many.
+
+    Attributes:
+        norms, resolved: norms of the bias at each learning rate, and whether each is above the noise.
         linear, all: slopes over the linear range, and over all learning rates.
         bend: by how much slopes grow from small to large learning rates.
     """
 
-    name: str
-    predicted: int
-    norms: list[Estimate]
-    resolved: Mask
-    largest: Array
-    linear: Estimate
-    all: Estimate
-    bend: float
+    def __init__(
+        self,
+        name: str,
+        predicted: int,
+        lrs: Array,
+        linear: Mask,
+        squares: Array,
+        mixed: Array,
+        largest: Array,
+        seeds: int,
+    ) -> None:
+        self.name, self.predicted, self.largest = name, predicted, largest
+        values, roots = np.sqrt(np.maximum(squares, 0.0)), np.sqrt(np.maximum(mixed, 0.0))
+        columns = list(zip(values.tolist(), roots.T, strict=True))
+        self.norms = [estimates.resampled(value, again, size=seeds, positive=True) for value, again in columns]
+        self.resolved = np.array([value > 0 and estimates.interval(again)[0] > 0 for value, again in columns])
 
+        def slope(use: Mask) -> Estimate:
+            if use.sum() < 2:
+                return estimates.UNKNOWN
+            # Squares are fitted, so half of their slope.
+            value, *again = (0.5 * estimates.log_slope(lrs[use], row[use]) for row in (squares, *mixed))
+            return estimates.resampled(value, again, size=seeds)
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class _BiasAnalysis:
-    """All samples, `[seeds][lrs]`, and what follows from them; `change` of `||grad F||` over the steps, `[lrs]`."""
+        self.linear, self.all = slope(linear & self.resolved), slope(self.resolved)
+        self.bend = 0.5 * estimates.log_curvature(lrs[self.resolved], squares[self.resolved])
 
-    plan: BiasPlan
-    samples: list[list[BiasSample]]
-    uncovered: str | None
-    lrs: Array
-    change: Array
-    linear: Mask
-    parts: list[BiasPart]
+    def base(self, lrs: Array, order: int) -> float:
+        """`base lr^order` goes through the first point that noise does not hide, the first above 0 if none is."""
+        found = [norm.value / lr**order for norm, lr in zip(self.norms, lrs, strict=True)]
+        clear = itertools.compress(found, self.resolved)
+        return next((base for base in (*clear, *found) if base > 0), 1.0)
 
-    @property
-    def end(self) -> float:
-        """The largest learning rate of the linear range, the smallest of all if there is none."""
-        return float(self.lrs[self.linear][-1] if self.linear.any() else self.lrs[0])
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        slopes = {"slope_linear": self.linear._asdict(), "slope_all": self.all._asdict(), "bend": self.bend}
+        norms = [norm._asdict() for norm in self.norms]
+        return {"name": self.name, "norms": norms, "largest": self.largest.tolist(), **slopes}
 
 
 def _diagnosis(
     graph: Graph, config: TrainConfig, plan: BiasPlan, samples: list[list[BiasSample]], reached: float
 ) -> Diagnosis:
-    a = _analyze(config, plan, samples)
+    """The diagnosis from all samples, `[seeds][lrs]`; `reached` is the share of the history rows that were written."""
+    lrs, seeds = np.array(plan.lrs), len(samples)
+    uncovered = None if config.scheme in UNBIASED else f"the scheme {config.scheme}"
+    if config.estimator not in CONTROL_VARIATES:
+        uncovered = f"the estimator {config.estimator}"
+    change = _mean(samples, _change)  # of `||grad F||` over the steps, `[lrs]`
+    linear = np.cumprod(change < LINEAR).astype(bool)
+    end = float(lrs[linear][-1] if linear.any() else lrs[0])
+    parts = _parts(config, plan, samples, linear, order=1 if uncovered is None else 0)
+    drawn = any(s.gram.any() for seed in samples for s in seed)
+    stored = {"lrs": lrs.tolist(), "linear": linear.tolist(), "gradient_change": change.tolist()}
     return Diagnosis(
         kind="bias-vs-lr",
         dataset=graph.name,
@@ -169,39 +196,43 @@ def _diagnosis(
             "linear_range": LINEAR,
             "rows_refreshed": reached,
         },
-        verdict=_verdict(a),
-        tables=[_slopes_table(a), _points_table(a)],
-        figures=[_chart(a)],
-        data=_data(a),
+        verdict=_verdict(parts[-1], plan, seeds, uncovered, change, linear, end) if drawn else _ZERO,
+        tables=[_slopes_table(parts, plan, seeds), _points_table(parts[-1], lrs, samples, change, linear)],
+        figures=[_chart(parts, lrs, covered=uncovered is None, end=f"{end:.2g}" if linear.any() else "none")],
+        data={
+            **stored,
+            "parts": [part.to_dict() for part in parts],
+            "samples": [_sample_data(s) for seed in samples for s in seed],
+        },
     )
 
 
-def _analyze(config: TrainConfig, plan: BiasPlan, samples: list[list[BiasSample]]) -> _BiasAnalysis:
-    lrs, K = np.array(plan.lrs), config.layers
-    uncovered = None if config.scheme in UNBIASED else f"the scheme {config.scheme}"
-    if config.estimator not in CONTROL_VARIATES:
-        uncovered = f"the estimator {config.estimator}"
-    order = 1 if uncovered is None else 0
-    change = np.array([[_change(s) for s in seed] for seed in samples]).mean(axis=0)
-    linear = np.cumprod(change < LINEAR).astype(bool)
+def _mean(samples: list[list[BiasSample]], value: Callable[[BiasSample], Any]) -> Array:
+    """The mean of a number over seeds, at each learning rate."""
+    means: Array = np.array([[value(s) for s in seed] for seed in samples], dtype=np.float64).mean(axis=0)
+    return means
+
+
+def _parts(
+    config: TrainConfig, plan: BiasPlan, samples: list[list[BiasSample]], linear: Mask, *, order: int
+) -> list[BiasPart]:
+    """The layers, first to last, and all of them; `order` is that of the bias in the learning rate."""
     rng = numpy_generator(config.seed, Purpose.SPLIT, plan.draws, len(samples))
     groups = samples[0][0].gram.shape[-1]
     shares = np.full(groups, 1 / groups)
     counts = [rng.multinomial(groups, shares, size=RESAMPLES).astype(float) for _ in samples]  # draws of each seed
     seeds = rng.integers(0, len(samples), size=(RESAMPLES, len(samples)))
     parts = []
-    for i, name in enumerate([*(f"layer {k}" for k in range(K)), "all"]):
-        squares = np.array([[squared_norm(s.gram[i])[0] for s in seed] for seed in samples]).mean(axis=0)  # [lrs]
+    for i, name in enumerate([*(f"layer {k}" for k in range(config.layers)), "all"]):
         again = np.array(
             [[squared_norm(s.gram[i], c) for s in seed] for c, seed in zip(counts, samples, strict=True)]
         )  # [seeds, lrs, B]
         mixed = again[seeds.T, :, np.arange(RESAMPLES)].mean(axis=0)  # [B, lrs]: seeds resampled, and draws in them
-        largest = np.array([[s.largest[i] for s in seed] for seed in samples]).mean(axis=0)
-        predicted = order * (2 if i == K - 1 else 1)  # the last layer's bias is of second order
-        parts.append(_part(name, predicted, lrs, linear, squares, mixed, largest, seeds=len(samples)))
-    return _BiasAnalysis(
-        plan=plan, samples=samples, uncovered=uncovered, lrs=lrs, change=change, linear=linear, parts=parts
-    )
+        squares = _mean(samples, lambda s, i=i: squared_norm(s.gram[i])[0])  # type: ignore[misc]
+        largest = _mean(samples, lambda s, i=i: s.largest[i])  # type: ignore[misc]
+        predicted = order * (2 if i == config.layers - 1 else 1)  # the last layer's bias is of second order
+        parts.append(BiasPart(name, predicted, np.array(plan.lrs), linear, squares, mixed, largest, len(samples)))
+    return parts
 
 
 def _change(sample: BiasSample) -> float:
@@ -212,56 +243,28 @@ def _change(sample: BiasSample) -> float:
     return abs(after / before - 1)
 
 
-def _part(
-    name: str, predicted: int, lrs: Array, linear: Mask, squares: Array, mixed: Array, largest: Array, *, seeds: int
-) -> BiasPart:
-    values, roots = np.sqrt(np.maximum(squares, 0.0)), np.sqrt(np.maximum(mixed, 0.0))
-    norms = [estimates.resampled(float(v), roots[:, j], size=seeds, positive=True) for j, v in enumerate(values)]
-    resolved = np.array([norm.value > 0 and estimates.interval(roots[:, j])[0] > 0 for j, norm in enumerate(norms)])
-
-    def slope(chosen: Mask) -> Estimate:
-        use = chosen & resolved
-        if use.sum() < 2:
-            return estimates.UNKNOWN
-        # Squares are fitted, so half of their slope.
-        of_resamples = [0.5 * estimates.log_slope(lrs[use], row) for row in mixed[:, use]]
-        return estimates.resampled(0.5 * estimates.log_slope(lrs[use], squares[use]), of_resamples, size=seeds)
-
-    return BiasPart(
-        name=name,
-        predicted=predicted,
-        norms=norms,
-        resolved=resolved,
-        largest=largest,
-        linear=slope(linear),
-        all=slope(np.ones(len(lrs), dtype=bool)),
-        bend=0.5 * estimates.log_curvature(lrs[resolved], squares[resolved]),
-    )
-
-
-def _verdict(a: _BiasAnalysis) -> str:
+def _verdict(
+    total: BiasPart, plan: BiasPlan, seeds: int, uncovered: str | None, change: Array, linear: Mask, end: float
+) -> str:
     """The finding in one or two sentences."""
-    total, seeds = a.parts[-1], len(a.samples)
-    if not any(s.gram.any() for seed in a.samples for s in seed):
-        return "The bias is exactly 0 with every learning rate: no draw has changed the gradient."
     if not np.isfinite(total.linear.value):
         return (
-            f"The bias cannot be distinguished from noise at {int(a.linear.sum())} learning rates of the linear range "
-            f"(lr <= {a.end:.2g}); take more draws, seeds or learning rates."
+            f"The bias cannot be distinguished from noise at {int(linear.sum())} learning rates of the linear range "
+            f"(lr <= {end:.2g}); take more draws, seeds or learning rates."
         )
-    if a.uncovered is not None:
+    if uncovered is not None:
         judged = (
-            f"Lemma 6 does not cover {a.uncovered}, which is biased whatever the learning rate, so slope 0 is expected"
+            f"Lemma 6 does not cover {uncovered}, which is biased whatever the learning rate, so slope 0 is expected"
         )
     elif seeds < FEWEST_SEEDS:
         judged = f"{too_few(seeds)}, so this is not judged beside Lemma 6's order, 1"
     else:
         judged = _judged(total.linear, total.bend)
-    text = f"In the linear range (lr <= {a.end:.2g}) the bias grows like lr^{total.linear}: {judged}."
-    if not a.linear.all():
+    text = f"In the linear range (lr <= {end:.2g}) the bias grows like lr^{total.linear}: {judged}."
+    if not linear.all():
         text += (
-            f" Over all learning rates the slope is {total.all}: beyond lr = {a.end:.2g} the {a.plan.steps} steps "
-            f"change ||grad F|| by up to {fixed(100 * float(a.change.max()), 0)} %, so the lemma's constants are no "
+            f" Over all learning rates the slope is {total.all}: beyond lr = {end:.2g} the {plan.steps} steps "
+            f"change ||grad F|| by up to {fixed(100 * float(change.max()), 0)} %, so the lemma's constants are no "
             "longer the same ones."
         )
     return text
@@ -282,16 +285,14 @@ def _judged(slope: Estimate, bend: float) -> str:
     return "this disagrees with Lemma 6: 1 is not in the interval, and the bias falls slower with lr than it says"
 
 
-def _slopes_table(a: _BiasAnalysis) -> DiagnosisTable:
+def _slopes_table(parts: Sequence[BiasPart], plan: BiasPlan, seeds: int) -> DiagnosisTable:
     """The slopes, layer by layer."""
-    seeds, plan = len(a.samples), a.plan
     over = f"{seeds} seeds, {plan.draws} draws; 95 % bootstrap intervals over seeds and draws"
     if seeds < FEWEST_SEEDS:
         over = f"{plan.draws} draws; {too_few(seeds)}"
-    return table(
-        f"Log-log slope of ||E[G] - grad F|| against the learning rate, {plan.steps} steps of {plan.optimizer}, "
-        f"{over}. Points that noise hides are left out.",
-        a.parts,
+    return record.table(
+        record.caption("bias-vs-lr", "slopes", steps=plan.steps, optimizer=plan.optimizer, over=over),
+        parts,
         {
             "parameters of": lambda p: p.name,
             "expected": lambda p: str(p.predicted),
@@ -302,74 +303,45 @@ def _slopes_table(a: _BiasAnalysis) -> DiagnosisTable:
     )
 
 
-def _points_table(a: _BiasAnalysis) -> DiagnosisTable:
+def _points_table(
+    total: BiasPart, lrs: Array, samples: list[list[BiasSample]], change: Array, linear: Mask
+) -> DiagnosisTable:
     """The measurements at each learning rate."""
-    norms, largest = a.parts[-1].norms, a.parts[-1].largest
-    values = np.array([[(s.gradient[-1], s.mean_age, s.history_error) for s in seed] for seed in a.samples])
-    gradient, age, error = values.mean(axis=0).T
-    return table(
-        "The bias of the whole gradient, its largest entry, and where the steps have led.",
-        range(len(a.lrs)),
+    norms = total.norms
+    gradient, age, error = _mean(samples, lambda s: (s.gradient[-1], s.mean_age, s.history_error)).T
+    return record.table(
+        record.caption("bias-vs-lr", "points"),
+        range(len(lrs)),
         {
-            "lr": lambda j: f"{a.lrs[j]:.2g}",
-            "linear": lambda j: "yes" if a.linear[j] else "no",
+            "lr": lambda j: f"{lrs[j]:.2g}",
+            "linear": lambda j: "yes" if linear[j] else "no",
             "||bias||": lambda j: f"{norms[j].value:.3g}",
             "interval": lambda j: ends(norms[j]),
-            "max|bias|": lambda j: f"{largest[j]:.2g}",
+            "max|bias|": lambda j: f"{total.largest[j]:.2g}",
             "of ||grad F||": lambda j: f"{100 * norms[j].value / gradient[j]:.2g} %" if gradient[j] else "-",
-            "||grad F|| changed": lambda j: f"{fixed(100 * float(a.change[j]), 1)} %",
+            "||grad F|| changed": lambda j: f"{fixed(100 * float(change[j]), 1)} %",
             "mean age": lambda j: fixed(float(age[j]), 1),
             "history error": lambda j: f"{error[j]:.2g}",
         },
     )
 
 
-def _chart(a: _BiasAnalysis) -> LineChart:
+def _chart(parts: Sequence[BiasPart], lrs: Array, *, covered: bool, end: str) -> LineChart:
     """The bias against the learning rate, and slope 1, which is always there."""
     lines = []
-    for part in a.parts:
+    for part in parts:
         if part.resolved.any():
-            points = zip(a.lrs[part.resolved], itertools.compress(part.norms, part.resolved), strict=True)
+            points = zip(lrs[part.resolved], itertools.compress(part.norms, part.resolved), strict=True)
             lines.append(band_line(part.name, points))
-    covered = a.uncovered is None
-    caption = "||E[G] - grad F(W_t)||, layer by layer and for all parameters"
-    caption += ", with 95 % bootstrap intervals; " if any(line.low for line in lines) else "; "
+    band = ", with 95 % bootstrap intervals" if any(line.low for line in lines) else ""
+    expected = "slope 0 is expected, because what is drawn is biased whatever the learning rate."
     if covered:
-        caption += "slope 1 is Lemma 6's order, slope 2 what the last layer should have."
-    else:
-        caption += "slope 0 is expected, because what is drawn is biased whatever the learning rate."
-    caption += f" The linear range ends at lr = {f'{a.end:.2g}' if a.linear.any() else 'none'}."
-    for part, order in ((a.parts[-1], 1), (a.parts[-2], 2) if covered else (a.parts[-1], 0)):
+        expected = "slope 1 is Lemma 6's order, slope 2 what the last layer should have."
+    for part, order in ((parts[-1], 1), (parts[-2], 2) if covered else (parts[-1], 0)):
         if order == 1 or part.resolved.any():
-            y = (_base(part, a.lrs, order) * a.lrs**order).tolist()
-            lines.append(ChartLine(f"slope {order}", a.lrs.tolist(), y, reference=True))
-    title, labels = "Bias of the gradient against the learning rate", ("learning rate", "norm of the bias")
-    return LineChart("bias", title, caption, *labels, lines, log_x=True, log_y=True)
-
-
-def _base(part: BiasPart, lrs: Array, order: int) -> float:
-    """What makes `base lr^order` go through the first point that noise does not hide, the first above 0 if none is."""
-    found = [norm.value / lr**order for norm, lr in zip(part.norms, lrs, strict=True)]
-    clear = itertools.compress(found, part.resolved)
-    return next((base for base in (*clear, *found) if base > 0), 1.0)
-
-
-def _data(a: _BiasAnalysis) -> dict[str, Any]:
-    """Every number."""
-    parts = [
-        {
-            "name": p.name,
-            "norms": [norm._asdict() for norm in p.norms],
-            "largest": p.largest.tolist(),
-            "slope_linear": p.linear._asdict(),
-            "slope_all": p.all._asdict(),
-            "bend": p.bend,
-        }
-        for p in a.parts
-    ]
-    samples = [_sample_data(s) for seed in a.samples for s in seed]
-    ranges = {"lrs": a.lrs.tolist(), "linear": a.linear.tolist(), "gradient_change": a.change.tolist()}
-    return {**ranges, "parts": parts, "samples": samples}
+            y = (part.base(lrs, order) * lrs**order).tolist()
+            lines.append(ChartLine(f"slope {order}", lrs.tolist(), y, reference=True))
+    return record.line_chart("bias-vs-lr", "bias", lines, band=band, expected=expected, end=end)
 
 
 def _sample_data(sample: BiasSample) -> dict[str, Any]:

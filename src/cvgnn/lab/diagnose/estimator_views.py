@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cvgnn.lab.diagnose.error_split import ErrorSplit, Units
 from cvgnn.lab.diagnose.estimates import CONFIDENCE, Estimate, digits, jackknife, mean_of, rough_percent, spread
 from cvgnn.lab.diagnose.gradient_errors import Resampling, VariantErrors, fan_out_text
-from cvgnn.lab.diagnose.record import ChartLine, DiagnosisTable, LineChart, band_line
+from cvgnn.lab.diagnose.record import ChartLine, DiagnosisTable, LineChart, band_line, caption, line_chart
 from cvgnn.lab.diagnose.ztest import LEVEL, Tests, smallest_p, unbiased
 from cvgnn.nn import CONTROL_VARIATES
 
@@ -83,14 +83,9 @@ def _along_training(found: Sequence[VariantErrors], plan: Resampling) -> Diagnos
         rows.append([str(m.step), m.variant.label, norm, *_error_cells(m, "all", plan), gain])
     what = "that batch" if plan.fixed else "all training nodes"
     over = f"{plan.draws} draws" if plan.fixed else f"{plan.batches} batches of {plan.draws} draws each"
-    caption = (
-        f"The gradient of a step against the exact one of {what}, along training: parts of E||G - grad F||^2, relative "
-        f"to ||grad F||^2, and the cosine of G and grad F. ± {100 * CONFIDENCE:.0f} % intervals by the jackknife, from "
-        f"{over}; bias^2 and the batch's part are estimated without bias and may fall below 0. ns/cv: how many times "
-        "larger the neighbor variance of ns is."
-    )
     header = ["step", "estimator", "||grad F||", *_error_columns(plan), "cosine", "ns/cv"]
-    return DiagnosisTable(caption, header, rows)
+    text = caption("estimator", "along_training", what=what, over=over, confidence=f"{100 * CONFIDENCE:.0f}")
+    return DiagnosisTable(text, header, rows)
 
 
 def _by_layer(last: Sequence[VariantErrors], plan: Resampling) -> DiagnosisTable:
@@ -100,10 +95,8 @@ def _by_layer(last: Sequence[VariantErrors], plan: Resampling) -> DiagnosisTable
         for part in m.gradient
         if part != "all"
     ]
-    caption = (
-        f"The same by layer, after step {last[0].step}: the gradient by W^(k) and its bias, relative to its own norm."
-    )
-    return DiagnosisTable(caption, ["estimator", "layer", *_error_columns(plan), "cosine"], rows)
+    text = caption("estimator", "by_layer", step=last[0].step)
+    return DiagnosisTable(text, ["estimator", "layer", *_error_columns(plan), "cosine"], rows)
 
 
 def _outputs(last: Sequence[VariantErrors]) -> DiagnosisTable:
@@ -113,11 +106,8 @@ def _outputs(last: Sequence[VariantErrors]) -> DiagnosisTable:
         for name, units in m.outputs.items():
             norm2 = m.output_norm2[name] or 1.0
             rows.append([m.variant.label, name, *(_cell(units.part(part), norm2) for part in columns.values())])
-    caption = (
-        f"Layer outputs for the batch's own nodes after step {last[0].step}: A^(k), the estimate of P H^(k), "
-        "and Z^(k+1) = A^(k) W^(k) + b; relative to the exact squared norm."
-    )
-    return DiagnosisTable(caption, ["estimator", "output", *columns], rows)
+    text = caption("estimator", "outputs", step=last[0].step)
+    return DiagnosisTable(text, ["estimator", "output", *columns], rows)
 
 
 def _test_table(tests: Tests) -> DiagnosisTable:
@@ -127,12 +117,8 @@ def _test_table(tests: Tests) -> DiagnosisTable:
         p = smallest_p(found)
         finding = "exact" if p is None else "no bias found" if unbiased(found) else "BIASED"
         rows.append([scheme, fan_out_text(D), str(k), digits(size), name, digits(p), finding])
-    caption = (
-        "Is E[P^] = P? Projections of (P^ - P) applied to all rows; z of the one that is furthest off, and the "
-        f"smallest p-value, corrected for all tests of this table together (Holm); biased if it is below {LEVEL}."
-    )
     header = ["scheme", "fan-out", "layer", "largest |z|", "projection", "p", "finding"]
-    return DiagnosisTable(caption, header, rows)
+    return DiagnosisTable(caption("estimator", "test", level=LEVEL), header, rows)
 
 
 def charts(found: Sequence[VariantErrors], plan: Resampling) -> list[LineChart]:
@@ -159,42 +145,16 @@ def _training_charts(found: Sequence[VariantErrors]) -> list[LineChart]:
             ratios.setdefault(f"fan-out {cv.variant.label.removeprefix('cv ')}", []).append((cv.step, ratio))
     one = ChartLine("no difference", [steps[0], steps[-1]], [1.0, 1.0], reference=True)
     shown = [
-        _step_chart(
-            "variance",
-            "Variance due to the neighbors drawn",
-            "E||G - E[G | batch]||^2 of the whole gradient along training; dashed, for comparison, the batch's part "
-            "and the exact gradient's squared norm.",
-            "variance of the gradient",
-            variance,
-            [norm, *batch],
-        ),
-        _step_chart(
-            "factor",
-            "Gain of the control variate",
-            "Neighbor variance of ns over that of cv with the same fan-out, by the same batches and draws. Above the "
-            "dashed line cv is better.",
-            "variance of ns / variance of cv",
-            ratios,
-            [one],
-        ),
-        _step_chart(
-            "bias",
-            "Squared bias",
-            "||E[G] - grad F||^2 along training; estimated without bias, and left out where that is not above 0. "
-            "Dashed: ||grad F||^2.",
-            "squared bias of the gradient",
-            bias,
-            [norm],
-        ),
+        _step_chart("variance", variance, [norm, *batch]),
+        _step_chart("factor", ratios, [one]),
+        _step_chart("bias", bias, [norm]),
     ]
     return [chart for chart in shown if chart.key != "factor" or ratios]
 
 
-def _step_chart(
-    key: str, title: str, caption: str, y_label: str, curves: dict[str, Points], references: list[ChartLine]
-) -> LineChart:
+def _step_chart(key: str, curves: dict[str, Points], references: list[ChartLine]) -> LineChart:
     lines = [*(band_line(name, points) for name, points in curves.items()), *references]
-    return LineChart(key, title, f"{caption} {_BAND}", "step", y_label, lines, log_x=True, log_y=True)
+    return line_chart("estimator", key, lines, band=_BAND)
 
 
 def _fan_out_chart(last: Sequence[VariantErrors]) -> list[LineChart]:
@@ -205,13 +165,7 @@ def _fan_out_chart(last: Sequence[VariantErrors]) -> list[LineChart]:
             point = (v.fan_out[0], m.gradient["all"].part("neighbors"))
             curves.setdefault(f"{v.estimator}{v.suffix}", []).append(point)
     lines = [band_line(name, sorted(points)) for name, points in curves.items() if len(points) > 1]
-    caption = (
-        f"Variance due to the neighbors drawn, after step {last[0].step}. The histories are those that training with "
-        "its own fan-out has left."
-    )
-    labels = ("neighbors drawn for a node", "variance of the gradient")
-    chart = LineChart("fan-out", "Variance by fan-out", caption, *labels, lines, log_x=True, log_y=True)
-    return [chart] if lines else []
+    return [line_chart("estimator", "fan-out", lines, step=last[0].step)] if lines else []
 
 
 def _one_step_charts(last: Sequence[VariantErrors], plan: Resampling) -> list[LineChart]:
@@ -221,24 +175,14 @@ def _one_step_charts(last: Sequence[VariantErrors], plan: Resampling) -> list[Li
         units, more = "draws", ""
     lines = [band_line(m.variant.label, _layer_points(m, "neighbors")) for m in _drawing(last)]
     batch = band_line("the batch's variance", _layer_points(last[0], "batch"), reference=True)
-    caption = (
-        "Variance of the gradient by W^(k) due to the neighbors drawn, relative to its own squared norm; dashed, for "
-        f"comparison, the batch's part. {_BAND}"
-    )
-    title, labels = f"Variance by layer, after step {step}", ("layer k, 0 is the first", "variance / squared norm")
-    layers = LineChart("layers", title, caption, *labels, [*lines, *([batch] if max(batch.y) > 0 else [])], log_y=True)
+    lines += [batch] if max(batch.y) > 0 else []
+    layers = line_chart("estimator", "layers", lines, step=step, band=_BAND)
     cosines = []
     for m in last:
         y = sorted(m.cosines["all"].tolist())
         cosines.append(ChartLine(m.variant.label, [100 * (i + 0.5) / len(y) for i in range(len(y))], y))
     cosines.append(ChartLine("neither up nor down", [0.0, 100.0], [0.0, 0.0], reference=True))
-    caption = (
-        f"Cosine of a step's gradient G and grad F for each of the {units}, sorted; below the dashed line steps go "
-        f"uphill.{more}"
-    )
-    title = f"How much of a step goes downhill, after step {step}"
-    labels = (f"share of the {units} at or below, in %", "cosine of G and grad F")
-    cosine = LineChart("cosine", title, caption, *labels, cosines)
+    cosine = line_chart("estimator", "cosine", cosines, step=step, units=units, more=more)
     return [layers, cosine] if any(line.x for line in layers.lines if not line.reference) else [cosine]
 
 

@@ -17,7 +17,7 @@ from cvgnn.data import Graph
 from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.diagnose import trainers
 from cvgnn.lab.diagnose.estimates import digits, rough_percent
-from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart, table
+from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart, caption, line_chart, table
 from cvgnn.nn import ControlVariate, each_hidden
 from cvgnn.training import Diverged, Trainer
 from cvgnn.training.machine import run_threads
@@ -148,9 +148,7 @@ def _ratio(off: Tensor, size: Tensor) -> float:
 
 def _table(moments: Sequence[HistoryMoment]) -> DiagnosisTable:
     return table(
-        "Histories along training: age in steps (10 %, half, 90 % of the rows that training reads are at most so old; "
-        "the oldest), the share of these rows not written since the start, and ||H - Hbar|| / ||H|| over them and over "
-        "all nodes.",
+        caption("history", "moments"),
         moments,
         {
             "step": lambda m: str(m.step),
@@ -179,14 +177,7 @@ def _charts(moments: Sequence[HistoryMoment], layers: Sequence[int]) -> list[Lin
         low, median, high = ([m.ages[i] for m in found] for i in range(3))
         ages.append(ChartLine(f"layer {k}", steps, median, low, high))
     ages.append(ChartLine("never written", steps, steps, reference=True))
-    caption = "||H - Hbar|| / ||H|| in each hidden layer, H exact at the weights of the step."
-    error = LineChart("error", "Error of the histories", caption, "step", "relative error", errors, log_x=True)
-    caption = (
-        "Steps since a row was written, of the rows that training reads. Line: median; band: 10 % to 90 %; dashed: "
-        "rows that are never written."
-    )
-    labels = ("step", "age in steps")
-    return [error, LineChart("age", "Age of the histories", caption, *labels, ages, log_x=True, log_y=True)]
+    return [line_chart("history", "error", errors), line_chart("history", "age", ages)]
 
 
 def _histogram(ages: Sequence[Tensor], last: int) -> LineChart:
@@ -198,11 +189,7 @@ def _histogram(ages: Sequence[Tensor], last: int) -> LineChart:
     for k, age in enumerate(ages, start=1):
         shares = np.histogram(age.numpy(), edges)[0] / max(1, age.numel())
         lines.append(ChartLine(f"layer {k}", x, np.repeat(shares, 2).tolist()))
-    caption = (
-        "Share of the rows that training reads, by the number of steps since they were written. Bars double in width: "
-        "0 steps (left of 1), 1, 2 to 3, 4 to 7, ..."
-    )
-    return LineChart("ages", f"Ages after step {last}", caption, "age in steps", "share of the rows", lines, log_x=True)
+    return line_chart("history", "ages", lines, last=last)
 
 
 def _sentence(m: HistoryMoment, per_epoch: int) -> str:

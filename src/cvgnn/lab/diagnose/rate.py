@@ -18,9 +18,9 @@ import numpy as np
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.errors import require
-from cvgnn.lab.diagnose import estimates
+from cvgnn.lab.diagnose import estimates, record
 from cvgnn.lab.diagnose.estimates import FEWEST_SEEDS, Array, Estimate, ends, fixed, log_slope, too_few
-from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart, band_line, table
+from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart, band_line
 from cvgnn.lab.diagnose.theory import THEOREMS, TheoryRun, plan_runs
 from cvgnn.lab.diagnose.trainers import train_until
 from cvgnn.lab.diagnose.workers import measure_all
@@ -33,8 +33,6 @@ from cvgnn.utils.progress import ProgressCallback, no_progress
 REFERENCE = -0.5
 """The slope of Theorems 2 to 4."""
 
-_CAPTION = "E||grad F(W_tau)||^2 of the exact gradient, alpha = eta / sqrt(T)"
-
 
 def diagnose_rate(
     graph: Graph,
@@ -42,7 +40,7 @@ def diagnose_rate(
     *,
     optimizers: Sequence[str] = OPTIMIZERS,
     steps: Sequence[int] = (128, 256, 512, 1024, 2048),
-    etas: Mapping[str, float] | None = None,
+    etas: Mapping[str, float] | float | None = None,
     seeds: int = 5,
     points: int = 16,
     workers: int = 1,
@@ -58,8 +56,8 @@ def diagnose_rate(
         config: how to train; its seed is the first one.
         optimizers: which.
         steps: the lengths `T`, increasing, at least three.
-        etas: `eta` for each optimizer; `cvgnn.lab.diagnose.theory.ETAS` scaled so that the shortest run starts with the
-            same learning rate, if not given.
+        etas: `eta` for each optimizer, or one for all; if not given, `cvgnn.lab.diagnose.theory.ETAS`, scaled so that
+            the shortest run starts with the same learning rate.
         seeds: how many.
         points: iterates of each run at which the exact gradient is computed.
         workers: processes; the numbers do not depend on it.
@@ -284,12 +282,12 @@ def _why(c: OptimizerRate) -> str:
 def slopes_table(rates: Sequence[OptimizerRate], seeds: int) -> DiagnosisTable:
     """The slopes."""
     over = too_few(seeds) if seeds < FEWEST_SEEDS else f"{seeds} seeds, 95 % bootstrap intervals over seeds"
-    caption = f"Log-log slope of E||grad F(W_tau)||^2 against T, {over}; the theorems say -1/2 or steeper."
+    two_terms = ""
     for a, b, off in (c.two_terms for c in rates if c.two_terms is not None):
-        caption += f" AdaGrad's own rate, fitted: {a:.3g} log(T)/T + {b:.3g}/sqrt(T), "
-        caption += f"off by at most {fixed(100 * off, 0)} %."
-    return table(
-        caption,
+        two_terms += f" AdaGrad's own rate, fitted: {a:.3g} log(T)/T + {b:.3g}/sqrt(T), "
+        two_terms += f"off by at most {fixed(100 * off, 0)} %."
+    return record.table(
+        record.caption("rate", "slopes", over=over, two_terms=two_terms),
         rates,
         {
             "optimizer": lambda c: c.name,
@@ -305,10 +303,6 @@ def slopes_table(rates: Sequence[OptimizerRate], seeds: int) -> DiagnosisTable:
 
 def runs_table(rates: Sequence[OptimizerRate]) -> DiagnosisTable:
     """The means behind the slopes."""
-    caption = (
-        "Means over seeds; W_tau is the one iterate that Algorithm 1 returns; F is last seen at the last of the "
-        "measured iterates, shortly before W_T."
-    )
     header = ["optimizer", "T", "lr", "E||grad F||^2", "interval", "times sqrt(T)", "at W_tau", "F(W_1)"]
     rows = []
     for c in rates:
@@ -317,7 +311,7 @@ def runs_table(rates: Sequence[OptimizerRate]) -> DiagnosisTable:
             cells = [c.name, str(T), f"{c.eta / T**0.5:.3g}", f"{mean.value:.3g}", ends(mean)]
             cells += [f"{mean.value * T**0.5:.3g}", f"{at_tau:.3g}", fixed(first, 3), fixed(last, 3)]
             rows.append(cells)
-    return DiagnosisTable(caption, [*header, "F, last seen"], rows)
+    return DiagnosisTable(record.caption("rate", "runs"), [*header, "F, last seen"], rows)
 
 
 def _charts(rates: Sequence[OptimizerRate]) -> list[LineChart]:
@@ -329,19 +323,11 @@ def _charts(rates: Sequence[OptimizerRate]) -> list[LineChart]:
     top = max(line.y[0] for line in lines.values())
     reference = ChartLine("slope -1/2", first.x, [top * (T / first.x[0]) ** REFERENCE for T in first.x], reference=True)
     band = ", with 95 % bootstrap intervals over seeds" if first.low else ""
-    caption = f"{_CAPTION}{band}; the dashed line falls like 1/sqrt(T)."
-    all_lines = [*lines.values(), reference]
-    charts = [_chart("rate", "Squared gradient against the length of the run", caption, all_lines)]
+    charts = [record.line_chart("rate", "rate", [*lines.values(), reference], band=band)]
     for c in rates:
         if c.two_terms is not None:
             a, b, _ = c.two_terms
             fit = [float(a * np.log(T) / T + b / T**0.5) for T in c.lengths]
             own = ChartLine("a log(T)/T + b/sqrt(T)", lines[c.name].x, fit, reference=True)
-            caption = f"Theorem 4's rate fitted with a = {a:.3g}, b = {b:.3g}, neither below 0."
-            charts.append(_chart("adagrad", "AdaGrad beside its own rate", caption, [lines[c.name], own]))
+            charts.append(record.line_chart("rate", "adagrad", [lines[c.name], own], a=a, b=b))
     return charts
-
-
-def _chart(key: str, title: str, caption: str, lines: list[ChartLine]) -> LineChart:
-    labels = ("T, iterates of the run", "mean squared norm of grad F")
-    return LineChart(key, title, caption, *labels, lines, log_x=True, log_y=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ LARGEST = 1e100  # of any number that is drawn
 _LONGEST_TEXT = 5000
 _MOST_POINTS = 200_000  # of all lines together
 _MOST_ITEMS = {"rows": 5000, **dict.fromkeys(("x", "y", "low", "high"), _MOST_POINTS)}  # 100 of all others
+
+_TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
 
 T = TypeVar("T")
 
@@ -157,6 +160,18 @@ class Diagnosis:
         file = folder / FILE_NAME
         atomic_files.write_file(file, self.to_json().encode())
         return file
+
+
+def caption(kind: str, name: str, **values: object) -> str:
+    """The caption of a table, from `texts.toml`; values are put into its braces."""
+    return str(_TEXTS[kind]["tables"][name]).format(**values)
+
+
+def line_chart(kind: str, key: str, lines: Sequence[ChartLine], *, suffix: str = "", **values: object) -> LineChart:
+    """A chart with its title, caption, labels and scales from `texts.toml`; values are put into their braces."""
+    texts = _TEXTS[kind]["charts"][key].items()
+    filled: dict[str, Any] = {name: text.format(**values) if isinstance(text, str) else text for name, text in texts}
+    return LineChart(key=key + suffix, lines=lines, **filled)
 
 
 def table(caption: str, records: Iterable[T], columns: dict[str, Callable[[T], str]]) -> DiagnosisTable:

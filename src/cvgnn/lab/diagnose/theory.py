@@ -24,13 +24,16 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, final
 
+import torch
+from torch import Tensor
+
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, Propagation
-from cvgnn.errors import require, require_integer, require_known, require_number
+from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number
 from cvgnn.lab.diagnose.gradient import Objective
 from cvgnn.lab.diagnose.trainers import fresh_trainer, in_float64
 from cvgnn.limits import MAX_EPOCHS
-from cvgnn.optim import OPTIMIZERS
+from cvgnn.optim import OPTIMIZERS, AdamType, ExponentialAverage, Mean, Momentum, Ones, RunningMaximum
 from cvgnn.sampling import propagate_features
 from cvgnn.sampling.features import DenseSource, SparseSource
 from cvgnn.training import Trainer
@@ -73,13 +76,53 @@ class TheoryRun:
         return trainer, Objective(trainer, weight_decay=config.weight_decay)
 
 
+@final
+class StepMoments:
+    """`G_t`, `M_t` and `V_t` of the step that a trainer has just taken."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        optimizer = trainer.optimizer
+        rules = (Ones, ExponentialAverage, RunningMaximum, Mean)
+        if not (
+            isinstance(optimizer, AdamType)
+            and isinstance(optimizer.first_moment, Momentum)
+            and isinstance(optimizer.second_moment, rules)
+        ):
+            raise CvgnnError("moments are read from an optimizer in the paper's form; set form='paper'")
+        self._rule, self._state = optimizer.second_moment, optimizer.state
+        (group,) = optimizer.param_groups
+        self._parameters: list[Tensor] = list(group["params"])
+        self.alpha, self.beta1 = float(group["lr"]), float(group["beta1"])
+        self.nu_min = 1.0 if isinstance(self._rule, Ones) else float(group["nu_min"])
+        self.weight_decay = float(group["weight_decay"])
+
+    def gradient(self, W: Tensor) -> Tensor:
+        """`G_t` of the step from `W`."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        return torch.cat([g.reshape(-1) for g in gradients]) + self.weight_decay * W
+
+    def first(self, G: Tensor) -> Tensor:
+        """`M_t`, a copy."""
+        return self._flat("M") if self.beta1 else G
+
+    def second(self, G: Tensor) -> Tensor:
+        """`V_t` with the bound of Assumption 2, a copy, of the shape of `G_t`."""
+        if isinstance(self._rule, Ones):
+            return torch.ones_like(G)
+        V = self._flat("V")
+        return V + self.nu_min**2 if isinstance(self._rule, Mean) else V.clamp_min(self.nu_min**2)
+
+    def _flat(self, name: str) -> Tensor:
+        return torch.cat([self._state[p][name].reshape(-1) for p in self._parameters])
+
+
 def plan_runs(
     graph: Graph,
     config: TrainConfig,
     *,
     optimizers: Sequence[str],
     lengths: Sequence[int],
-    etas: Mapping[str, float] | None,
+    etas: Mapping[str, float] | float | None,
     seeds: int,
     points: int,
     fewest_points: int,
@@ -101,7 +144,8 @@ def plan_runs(
     require(increasing, f"steps must be in increasing order, not {list(lengths)}")
     require_count("seeds", seeds)
     require_count("points", points, at_least=fewest_points)
-    eta = default_etas(lengths[0]) | dict(etas or {})
+    given = etas or {} if isinstance(etas, Mapping | None) else dict.fromkeys(optimizers, etas)
+    eta = default_etas(lengths[0]) | dict(given)
     for name in optimizers:
         require_number(f"eta of {name}", eta[name], "a number above 0", above=0.0)
     config = dataclasses.replace(as_in_theory(config), batches="replacement")

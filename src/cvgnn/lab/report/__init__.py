@@ -2,5 +2,5 @@
 
 from cvgnn.lab.report.content import Report as Report
 from cvgnn.lab.report.content import build as build
-from cvgnn.lab.report.page import render as render
+from cvgnn.lab.report.content import render as render
 from cvgnn.lab.report.run_reader import collect as collect

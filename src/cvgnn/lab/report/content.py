@@ -1,21 +1,35 @@
-"""The content of a report: its sections, a summary and warnings, from runs and diagnoses."""
+"""The content of a report (its sections, a summary and warnings, from runs and diagnoses), and its page.
+
+The page is one HTML file: styles, script and data are inside, and it makes no requests.
+"""
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import final
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from cvgnn._version import __version__
 from cvgnn.lab.diagnose.record import Diagnosis
+from cvgnn.lab.recipes import paper_accuracy, paper_runs
+from cvgnn.lab.report import colors
 from cvgnn.lab.report.charts import Chart, diagnosis_charts, unique_key
-from cvgnn.lab.report.heat_maps import HeatMapSet, heat_maps
+from cvgnn.lab.report.option_charts import HeatMapSet, heat_maps, search_charts
 from cvgnn.lab.report.report_tables import AccuracyTable, AppendixTable, accuracy_table, appendix_b
-from cvgnn.lab.report.run_groups import RunGroup, count, group_runs
+from cvgnn.lab.report.run_groups import KEYS, RunGroup, best, count, group_runs, ties, varying
 from cvgnn.lab.report.run_reader import RunCollection
-from cvgnn.lab.report.search_charts import search_charts
 from cvgnn.lab.report.training_charts import training_charts
+from cvgnn.lab.report.typesetting import as_html, option_name
+from cvgnn.lab.sweep.jobs import format_value
+from cvgnn.utils.formatting import format_percent
 
 _ACCURACY_TABLES = {"table5": "Table 5, by both protocols", "accuracies": "Test accuracy, by both protocols"}
 _DIAGNOSES = {
@@ -25,6 +39,13 @@ _DIAGNOSES = {
     "rate": "Rate of convergence",
     "bound": "The bound of Theorem 1",
 }
+
+# What templates use besides the report.
+_GLOBALS = {"KEYS": KEYS, "best": best, "paper_accuracy": paper_accuracy, "paper_runs": paper_runs,
+            "format_percent": format_percent, "format_value": format_value, "ties": ties,
+            "varying": varying}  # fmt: skip
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("scale", "dom", "chart", "zoom", "parallel", "report")
 
 
 @final
@@ -144,3 +165,41 @@ def _warnings(groups: Sequence[RunGroup], duplicates: int, skipped: Sequence[str
     }
     warnings = [f"{count(number, 'run')} {meaning}." for meaning, number in numbers.items() if number]
     return warnings + [f"Left out: {message}." for message in skipped]
+
+
+@functools.cache
+def _environment() -> Environment:
+    """The templates, with all texts escaped: names in run folders may come from anybody."""
+    loader = FileSystemLoader(_ASSETS)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.globals.update(_GLOBALS)
+    environment.filters.update(typeset=as_html, option_name=option_name)
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return environment
+
+
+def render(report: Report, *, title: str, command: str) -> str:
+    """The page.
+
+    Args:
+        report: the content.
+        title: of the page.
+        command: the command that writes it, for the footer.
+    """
+    script = "".join((_ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
+    charts = [asdict(chart) for section in report.sections for chart in section.charts]
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            report=report,
+            title=title,
+            command=command,
+            version=__version__,
+            palettes={"light": colors.COLORS, "dark": colors.DARK_COLORS},
+            data={"charts": charts, "dashes": [*colors.DASHES, *colors.REFERENCE_DASHES]},
+            script=Markup(script),
+            # The policy allows only this script, and no request at all, even if a name got past the escaping.
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        )
+    )

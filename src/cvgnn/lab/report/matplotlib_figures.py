@@ -15,7 +15,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.lab.report.charts import Chart, ChartView, Curve, Panel, ParallelPanel, unique_key
 from cvgnn.lab.report.colors import COLORS, DASHES, REFERENCE_DASHES
 from cvgnn.lab.report.content import Report
-from cvgnn.lab.report.heat_maps import HeatMap, HeatMapSet
+from cvgnn.lab.report.option_charts import HeatMap, HeatMapSet
 from cvgnn.lab.report.typesetting import as_mathtext
 from cvgnn.utils import atomic_files
 
