@@ -67,9 +67,15 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def batch_gradient(
-    model: Network, batch: Batch, estimator: Estimator, labels: Tensor, *, label_smoothing: float = 0.0
+    model: Network,
+    batch: Batch,
+    estimator: Estimator,
+    labels: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    dropout: bool = False,
 ) -> Gradient:
-    """`G`, the gradient that a training step would compute from this batch, without dropout and weight decay.
+    """`G`, the gradient that a training step would compute from this batch, without weight decay.
 
     Args:
         model: holds `W`.
@@ -77,13 +83,22 @@ def batch_gradient(
         estimator: exact, sampled or control variate; the history rows that it stages are discarded.
         labels: int64 `[N]`.
         label_smoothing: share of each label that the loss spreads over all classes.
+        dropout: whether with the masks of step `batch.step`.
     """
-    loss = _loss(model, batch, estimator, labels, label_smoothing)
+    loss = _loss(model, batch, estimator, labels, label_smoothing, dropout=dropout)
     return Gradient(float(loss.detach()), _flat(torch.autograd.grad(loss, list(model.parameters()))))
 
 
-def _loss(model: Network, batch: Batch, estimator: Estimator, labels: Tensor, label_smoothing: float) -> Tensor:
-    with without_dropout(model):
+def _loss(
+    model: Network,
+    batch: Batch,
+    estimator: Estimator,
+    labels: Tensor,
+    label_smoothing: float,
+    *,
+    dropout: bool = False,
+) -> Tensor:
+    with _mode(model, training=dropout):
         logits = batch.select(model(batch, estimator))
     estimator.discard()
     return cross_entropy(logits, labels[batch.ids], label_smoothing=label_smoothing)
@@ -176,11 +191,15 @@ def _derivative(gradient: Tensor, model: Network, vector: Tensor) -> Tensor:
     return _flat(torch.autograd.grad(gradient @ vector, parameters, retain_graph=True, materialize_grads=True))
 
 
-@contextlib.contextmanager
-def without_dropout(model: Network) -> Iterator[None]:
+def without_dropout(model: Network) -> contextlib.AbstractContextManager[None]:
     """Switch dropout off; afterwards the mode is as before."""
+    return _mode(model, training=False)
+
+
+@contextlib.contextmanager
+def _mode(model: Network, *, training: bool) -> Iterator[None]:
     mode = model.training
-    model.eval()
+    model.train(training)
     try:
         yield
     finally:
