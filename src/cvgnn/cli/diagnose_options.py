@@ -105,7 +105,7 @@ class EstimatorCommand(_AlongTraining):
 
     cvgnn diagnose estimator --batch-size 20 --estimators cv ns --fan-outs 2 5 --out d/estimator
     Trains as the options say, stops after the --steps, and draws batches and neighbors again and again at those weights
-    and histories. In float64 and without dropout; dropout is as configured while training.
+    and histories. In float64, without dropout; if training has dropout, the variance with it after the last step too.
     With --run DIR the weights and histories are those of the run's newest checkpoint.
     """
 

@@ -69,8 +69,9 @@ def test_the_test_of_unbiasedness() -> None:
 
 def test_what_is_shown(found: Diagnosis) -> None:
     json.loads(found.to_json())
-    along, by_layer, outputs, tests = found.tables
-    assert [len(table.rows) for table in found.tables] == [3 * 2, 2 * 2, 2 * 2, 1]
+    along, dropout, by_layer, outputs, tests = found.tables
+    assert dropout.header == ["estimator", "variance", "/ exact"]
+    assert [len(table.rows) for table in found.tables] == [3 * 2, 4, 2 * 2, 2 * 2, 1]
     assert all(len(row) == len(table.header) for table in found.tables for row in table.rows)
     assert along.header == ["step", "estimator", "||grad F||", "bias^2", "batch variance", "neighbor variance", "squared error", "cosine", "ns/cv"]  # fmt: skip
     assert by_layer.header[:2] == ["estimator", "layer"]
@@ -86,7 +87,7 @@ def test_what_is_shown(found: Diagnosis) -> None:
 
 def test_fan_outs_and_a_fixed_batch() -> None:
     found = diagnose_estimator(TINY, SMALL, estimators=["cv", "ns", "exact"], fan_outs=[[1], [3]], steps=(4,), batch="fixed", draws=12, test_draws=10)  # fmt: skip
-    assert [figure.key for figure in found.figures] == ["fan-out"]
+    assert [figure.key for figure in found.figures] == ["fan-out", "dropout"]
     assert [line.name for line in found.figures[0].lines] == ["cv", "ns"]
     assert "batch variance" not in found.tables[0].header
     exact = next(row for row in found.tables[0].rows if row[1] == "exact")
@@ -133,6 +134,7 @@ def test_moments_before_training_diverged_are_kept() -> None:
     options = {"estimators": ["ns"], "batches": 3, "draws": 2, "test_draws": 10}
     found = diagnose_estimator(TINY, config, steps=(0, 50), **options)  # type: ignore[arg-type]
     alone = diagnose_estimator(TINY, config, steps=(0,), **options)  # type: ignore[arg-type]
+    del alone.data["dropout"]  # measured after the last step alone, and found's diverged
     assert found.data == alone.data  # the test of P^ is of the last moment's representations, too
     assert found.settings["steps"] == [0]
     assert 1 <= found.settings["diverged"] <= 50

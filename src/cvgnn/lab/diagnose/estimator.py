@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,19 @@ from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, Propagation
 from cvgnn.errors import require, require_integer
 from cvgnn.lab.diagnose import estimator_views, gradient_errors, trainers
+from cvgnn.lab.diagnose.dropout_variance import (
+    DropoutVariance,
+    dropout_chart,
+    dropout_sentence,
+    dropout_table,
+    measure_under_dropout,
+)
 from cvgnn.lab.diagnose.error_split import ErrorSplit, Units
 from cvgnn.lab.diagnose.estimates import CONFIDENCE, mean_of
 from cvgnn.lab.diagnose.gradient_errors import Resampling, Variant, VariantErrors, always_the_same
 from cvgnn.lab.diagnose.record import Diagnosis
 from cvgnn.lab.diagnose.ztest import LEVEL, Projections, Tests, aggregation_test, corrected, unbiased
-from cvgnn.nn import ControlVariate, exact_hidden
+from cvgnn.nn import CONTROL_VARIATES, ControlVariate, exact_hidden
 from cvgnn.sampling.neighbor import fan_outs as fan_outs_by_layer
 from cvgnn.training import Diverged, Trainer
 from cvgnn.training.machine import run_threads
@@ -40,7 +47,10 @@ def diagnose_estimator(
     run: Path | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Diagnosis:
-    """Measure how far the gradients of training steps are from the exact ones, and why. In float64, without dropout.
+    """Measure how far the gradients of training steps are from the exact ones, and why. In float64.
+
+    Without dropout, where `cv` and `cvd` are the same; if training has dropout, its variance after the last step is
+    measured too, for the estimators named and for `cvd`, `cv` and `exact`.
 
     Args:
         graph: what is trained on.
@@ -62,13 +72,13 @@ def diagnose_estimator(
     found: list[VariantErrors] = []
     projections: list[Projections] = []
     done = itertools.count(1)
-    total = len(set(steps)) * len(chosen) * plan.batches
+    total = (len(set(steps)) * len(chosen) + 3) * plan.batches  # 3: under dropout, a little more or less
     with run_threads(graph, config):
         trainer = trainers.start_trainer(graph, config, run)
         gradient_errors.require_histories(trainer, chosen)
 
         def after_batch() -> None:
-            progress(f"drawing gradients after step {trainer.iterations}", 0.9 * next(done) / total)
+            progress(f"drawing gradients after step {trainer.iterations}", min(0.9, 0.9 * next(done) / total))
 
         def measure_all_variants(_: int) -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # reported as divergence, below
@@ -81,10 +91,20 @@ def diagnose_estimator(
             projections[:] = _projections(trainer, config.seed)  # of the last step that was measured
 
         diverged = trainers.measure_along_training(trainer, steps, measure_all_variants)
+        masked = [] if diverged is not None else _under_dropout(trainer, config, plan, chosen, found[-1], after_batch)
         P = trainer.loader.sampler.propagation
         tests = _tests(P, chosen, projections, draws=test_draws, seed=config.seed, progress=progress)
     loader = chosen[0].loader(trainer, batch_size=plan.batch_size, seed=plan.seed)
     same_batch = plan.fixed or always_the_same(loader)
+    at: dict[str, Any] = {"dropout": trainer.model.dropout, "step": trainer.iterations}
+    tables, charts = estimator_views.tables(found, tests, plan), estimator_views.charts(found, plan)
+    verdict = estimator_views.verdict(found, tests, same_batch=same_batch) + trainers.divergence_note(diverged)
+    data = _data(found, tests, plan)
+    if masked:
+        tables.insert(1, dropout_table(masked, **at))
+        charts += dropout_chart(masked, **at)
+        verdict += dropout_sentence(masked, dropout=at["dropout"])
+        data["dropout"] = at | {"variances": [{"label": m.variant.label, "variance": m.variance} for m in masked]}
     return Diagnosis(
         kind="estimator",
         dataset=graph.name,
@@ -98,11 +118,31 @@ def diagnose_estimator(
             "variants": [variant.label for variant in chosen],
             "diverged": None if diverged is None else diverged.step,
         },
-        verdict=estimator_views.verdict(found, tests, same_batch=same_batch) + trainers.divergence_note(diverged),
-        tables=estimator_views.tables(found, tests, plan),
-        figures=estimator_views.charts(found, plan),
-        data=_data(found, tests, plan),
+        verdict=verdict,
+        tables=tables,
+        figures=charts,
+        data=data,
     )
+
+
+def _under_dropout(
+    trainer: Trainer,
+    config: TrainConfig,
+    plan: Resampling,
+    chosen: Sequence[Variant],
+    last: VariantErrors,
+    after_batch: Callable[[], None],
+) -> list[DropoutVariance]:
+    """The variance under dropout of the chosen variants, and of `cvd`, `cv` and `exact` beside them."""
+    sampled = [v for v in chosen if v.estimator != "exact"]
+    if trainer.model.dropout == 0.0 or not sampled:
+        return []
+    control = CONTROL_VARIATES if isinstance(trainer.estimator, ControlVariate) else ()
+    names = dict.fromkeys([*control, *(v.estimator for v in chosen), "exact"])
+    schemes, fan_outs = ([getattr(v, name) for v in sampled] for name in ("scheme", "fan_out"))
+    every = gradient_errors.variants(config, list(names), list(dict.fromkeys(schemes)), list(dict.fromkeys(fan_outs)))
+    norm2 = last.gradient_norm2["all"]
+    return [measure_under_dropout(trainer, v, plan, norm2=norm2, after_batch=after_batch) for v in every]
 
 
 def _projections(trainer: Trainer, seed: int) -> list[Projections]:

@@ -65,21 +65,24 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([t.reshape(-1) for t in tensors])
 
 
-def batch_gradient(model: Network, batch: Batch, estimator: Estimator, task: Task) -> Gradient:
-    """`G`, the gradient that a training step would compute from this batch, without dropout and weight decay.
+def batch_gradient(
+    model: Network, batch: Batch, estimator: Estimator, task: Task, *, dropout: bool = False
+) -> Gradient:
+    """`G`, the gradient that a training step would compute from this batch, without weight decay.
 
     Args:
         model: holds `W`.
         batch: the drawn nodes, receptive fields and sampled matrices.
         estimator: exact, sampled or control variate; the history rows that it stages are discarded.
         task: the loss.
+        dropout: whether with the masks of step `batch.step`.
     """
-    loss = _loss(model, batch, estimator, task)
+    loss = _loss(model, batch, estimator, task, dropout=dropout)
     return Gradient(float(loss.detach()), _flat(torch.autograd.grad(loss, list(model.parameters()))))
 
 
-def _loss(model: Network, batch: Batch, estimator: Estimator, task: Task) -> Tensor:
-    with without_dropout(model):
+def _loss(model: Network, batch: Batch, estimator: Estimator, task: Task, *, dropout: bool = False) -> Tensor:
+    with _mode(model, training=dropout):
         rows = model(batch, estimator)
     estimator.discard()
     return task.loss(rows, batch, model.readout)
@@ -172,11 +175,15 @@ def _derivative(gradient: Tensor, model: Network, vector: Tensor) -> Tensor:
     return _flat(torch.autograd.grad(gradient @ vector, parameters, retain_graph=True, materialize_grads=True))
 
 
-@contextlib.contextmanager
-def without_dropout(model: Network) -> Iterator[None]:
+def without_dropout(model: Network) -> contextlib.AbstractContextManager[None]:
     """Switch dropout off; afterwards the mode is as before."""
+    return _mode(model, training=False)
+
+
+@contextlib.contextmanager
+def _mode(model: Network, *, training: bool) -> Iterator[None]:
     mode = model.training
-    model.eval()
+    model.train(training)
     try:
         yield
     finally:

@@ -208,7 +208,7 @@ def measure(
     outputs: dict[str, list[Draws]] = {name: [] for name in rows}
     output_norms: dict[str, list[float]] = {name: [] for name in rows}
     G = np.empty((plan.draws, len(g)))
-    for ids, batches in _batches(loader, plan):
+    for ids, batches in redrawn_batches(loader, plan):
         nodes = torch.from_numpy(np.unique(ids.numpy())) if loader.mode == "replacement" else ids
         errors: dict[str, list[Array]] = {name: [] for name in rows}
         for r, batch in enumerate(batches):
@@ -279,7 +279,7 @@ def first_batch(loader: BatchLoader, number: int = 0) -> Tensor:
     return next(loader.epoch_ids(FIRST_EPOCH + number))
 
 
-def _batches(loader: BatchLoader, plan: Resampling) -> Iterator[tuple[Tensor, Iterator[Batch]]]:
+def redrawn_batches(loader: BatchLoader, plan: Resampling) -> Iterator[tuple[Tensor, Iterator[Batch]]]:
     """The nodes of each batch, and the batch with its neighbors drawn again and again.
 
     Draws depend on the position alone, so that all variants get the same batches, and draws from the same source.
