@@ -16,6 +16,7 @@ process of the new checkout; ratios are to cross entropy.
 from __future__ import annotations
 
 import common  # isort: skip
+import importlib
 import itertools
 import os
 import statistics
@@ -33,7 +34,19 @@ BLOCK_MS = 450.0
 LOSSES = ("cross entropy", "BCE with logits", "focal")
 
 
-# The process of a checkout. It uses only what all checkouts have.
+# The process of a checkout.
+
+
+def cvgnn_parts() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """`thread_count`, `paper_recipe` and `build_trainer`, wherever this checkout has them."""
+    try:
+        from cvgnn.lab.recipes import paper_recipe
+        from cvgnn.training.machine import thread_count
+        from cvgnn.training.trainer_builder import build_trainer
+    except ImportError:  # up to 8950539
+        experiments = [importlib.import_module(f"cvgnn.experiments.{name}") for name in ("machine", "recipes", "run")]
+        return experiments[0].thread_count, experiments[1].paper_recipe, experiments[2].build_trainer
+    return thread_count, paper_recipe, build_trainer
 
 
 def losses() -> dict[str, Callable[..., Any]]:
@@ -63,14 +76,14 @@ class Bench:
         self.size = size
         self.graph = common.load(size, data)
         self.losses = losses()
+        self.thread_count, self.paper_recipe, self.build_trainer = cvgnn_parts()
         self.trainer: Any = None
         self.batches: Iterator[Any] = iter(())
         self.batch: Any = None
         self.threads = 1
 
     def answer(self, line: str) -> object:
-        from cvgnn.training.machine import thread_count
-
+        thread_count = self.thread_count
         command, _, rest = line.strip().partition(" ")
         if command == "build":
             numbers, threads = rest.split()
@@ -93,12 +106,11 @@ class Bench:
         return "done"
 
     def build(self, numbers: str) -> None:
-        from cvgnn.lab.recipes import paper_recipe
-        from cvgnn.training.trainer_builder import build_trainer
-
         self.trainer, self.batches, self.batch = None, iter(()), None  # its memory is free for the next one
         stored: dict[str, Any] = dict.fromkeys(("feature_dtype", "history_dtype"), numbers)
-        self.trainer = build_trainer(self.graph, replace(paper_recipe(common.RECIPE[self.size], "amsgrad"), **stored))
+        self.trainer = self.build_trainer(
+            self.graph, replace(self.paper_recipe(common.RECIPE[self.size], "amsgrad"), **stored)
+        )
 
     def begin(self) -> None:
         self.batches, self.batch = iter(()), None

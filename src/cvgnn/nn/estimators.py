@@ -87,8 +87,9 @@ class Estimator(nn.Module):
         return None
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine | Tensor, sigma: Sigma, *, drop: Dropout | None, own: bool
-    ) -> HiddenLayer:
+        self, k: int, batch: Batch | None, Z: Affine | Tensor, sigma: Sigma, *, drop: Dropout | None, own: bool,
+        lazy: bool = False,
+    ) -> HiddenLayer:  # fmt: skip
         """`H^(k) = sigma(Z^(k))`, and the estimate of `(P H^(k))[r^(k+1)]`.
 
         Args:
@@ -98,6 +99,7 @@ class Estimator(nn.Module):
             sigma: norm and activation.
             drop: what to drop of `H^(k)`, or None.
             own: whether to return the rows of `r^(k+1)` themselves.
+            lazy: whether the layer above only multiplies the estimate, so that it can be computed with that product.
         """
         assert batch is not None
         if k > len(batch.blocks):
@@ -109,6 +111,7 @@ class Estimator(nn.Module):
         out = hidden_layer(
             Z, sigma, drop=drop, sampled=block.sampled, transposed=block.transposed,
             mask_weights=None if drop is None else self.mask_weights(k, batch), correction=correction, own=own,
+            lazy=lazy,
         )  # fmt: skip
         self.keep(k, batch, out.H)
         return out

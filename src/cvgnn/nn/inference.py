@@ -20,14 +20,14 @@ from cvgnn.nn.estimators import SampledSum
 from cvgnn.nn.network import Network
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.fused_layer import Affine, HiddenLayer, Sigma, activate_in_place, affine
-from cvgnn.ops.row_input import DenseRows, RowInput
+from cvgnn.ops.row_input import DenseRows, LazyRows, RowInput
 from cvgnn.sampling import Batch, FeatureSource, NeighborSampler
 
 _COMPARED = 8  # nodes for which `require_exact` runs both protocols
 
 
 @final
-class PropagatedRows(RowInput):
+class PropagatedRows(LazyRows):
     """`P H` for all nodes, not computed yet: `(P H) W` is `P (H W)` where that propagates the narrower matrix.
 
     Args:
@@ -40,25 +40,18 @@ class PropagatedRows(RowInput):
         self._P = propagation
         self._H = H
 
-    def product(self, W: Tensor) -> Tensor:
-        """See `RowInput.product`."""
-        # (P H) W = P (H W): a pass over the edges costs as many columns as the matrix that it propagates has.
-        if W.shape[1] <= W.shape[0]:
-            return self._P.product(self._H @ W)
-        return self._P.product(self._H) @ W
-
-    def dropped(self, drop: Dropout | None) -> PropagatedRows:
-        """Exact inference drops nothing."""
-        assert drop is None
-        return self
-
     def read(self, first: int, last: int) -> Tensor:
-        """Not by ranges: use `product`."""
-        raise NotImplementedError
+        """See `LazyRows.read`; a product of all rows, too, because exact inference reads them all at once."""
+        return self._P.product(self._H)[first:last]
 
-    def weight_gradient(self, dZ: Tensor) -> Tensor:
-        """Not differentiable: a gradient over all nodes is that of a batch of all nodes with all neighbors."""
-        raise CvgnnError("exact inference has no gradient; train with estimator 'exact' for that")
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`(P H) W`, without gradient: that over all nodes is the gradient of a batch of all nodes."""
+        if torch.is_grad_enabled() and other.requires_grad:
+            raise CvgnnError("exact inference has no gradient; train with estimator 'exact' for that")
+        # (P H) W = P (H W): a pass over the edges costs as many columns as the matrix that it propagates has.
+        if other.shape[1] <= other.shape[0]:
+            return self._P.product(self._H @ other)
+        return self._P.product(self._H) @ other
 
 
 @final
@@ -98,8 +91,9 @@ class FullGraph(SampledSum):
         return self._P.product(H)
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine | Tensor, sigma: Sigma, *, drop: Dropout | None, own: bool
-    ) -> HiddenLayer:
+        self, k: int, batch: Batch | None, Z: Affine | Tensor, sigma: Sigma, *, drop: Dropout | None, own: bool,
+        lazy: bool = False,
+    ) -> HiddenLayer:  # fmt: skip
         """`H^(k)` of all nodes, and `P H^(k)`."""
         # In place: of N rows a second matrix may not fit. A tensor Z is the layer's own, hence the clone.
         H = activate_in_place(Z.clone() if isinstance(Z, Tensor) else affine(Z), sigma)

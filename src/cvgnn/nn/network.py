@@ -167,8 +167,12 @@ class Network(nn.Module):
         Returns:
             `[|r^(K)|, C]`.
         """
-        for _, value in self.trace(batch, estimator):  # noqa: B007
-            pass
+        try:
+            for _, value in self.trace(batch, estimator):  # noqa: B007
+                pass
+        except BaseException:
+            estimator.discard()  # of half a step nothing is written
+            raise
         return value
 
     def trace(
@@ -207,8 +211,9 @@ class Network(nn.Module):
                 return
             if linear:
                 yield f"Z^({k})", Z if isinstance(Z, Tensor) else affine(Z)
+            lazy = k < K and layers[k].only_multiplies and not linear
             out = estimator.propagate(
-                k, batch, Z, self._sigma(layer), drop=self._dropout_at(batch, k), own=self._own[k]
+                k, batch, Z, self._sigma(layer), drop=self._dropout_at(batch, k), own=self._own[k], lazy=lazy
             )
             yield f"H^({k})", out.H
             if isinstance(out.aggregate, Tensor):

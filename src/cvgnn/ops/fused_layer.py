@@ -27,7 +27,7 @@ from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.matmul import NARROW, input_gradient_into, weight_gradient
-from cvgnn.ops.row_input import LayerInput, SparseInput, multiply_into
+from cvgnn.ops.row_input import LayerInput, LazyRows, SparseInput, multiply_into
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
 from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, row_ranges, run_ranges, run_rows
 
@@ -100,16 +100,56 @@ class HiddenLayer(NamedTuple):
     aggregate: LayerInput | None
 
 
+@final
+class LazySum(LazyRows):
+    """`P^ dropout(H) + correction`, `[m, d]`, whose rows are summed when they are read.
+
+    So a thread sums the rows of its range and multiplies them while they are in its cache, without waiting for others.
+
+    Args:
+        variable: the result, which autograd knows as an output of the layer of `H`; not computed yet.
+        compute: computes rows `first..last-1` of it; called from several threads.
+        entries: the mean number of rows that one sum reads.
+    """
+
+    def __init__(self, variable: Tensor, compute: Callable[[int, int], None], entries: int) -> None:
+        self.variable: Tensor = variable
+        self.shape = variable.shape[0], variable.shape[1]
+        self._compute = compute
+        self._sum_work = MEMORY_COST * self.shape[1] * entries
+
+    def read(self, first: int, last: int) -> Tensor:
+        """See `LazyRows.read`."""
+        self._compute(first, last)
+        return _part(self.variable.detach(), first, last)
+
+    def row_work(self, d: int) -> int:
+        """See `LazyRows.row_work`."""
+        return self._sum_work + self.shape[1] * d
+
+    def tensor(self) -> Tensor:
+        """All rows, differentiable."""
+        run_ranges(lambda _, first, last: self._compute(first, last), row_ranges(self.shape[0], self._sum_work))
+        return self.variable
+
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`A W`, differentiable in both."""
+        return self.tensor() @ other
+
+
 def affine(Z: Affine) -> Tensor:
     """`sum_j A_j W_j + b`, `[n, d]`, differentiable in the weights, the bias and in inputs that are tensors."""
     (A, W), *others = Z.terms
     if torch.is_grad_enabled() and use_compiled(W):
         # Autograd's own products are lighter for few rows, and slow for many rows and few columns (`matmul.NARROW`).
-        work, narrow = A.shape[0] * sum([W.numel() for _, W in Z.terms]), W.shape[1] <= NARROW
+        narrow = W.shape[1] <= NARROW
+        work = A.shape[0] * sum([_row_work(A, W) for A, W in Z.terms])
         if work >= (min(_WORTH_TURNING, WORTH_SHARING) if narrow else WORTH_SHARING):
             whole = hidden_layer(Z, Sigma(activation="identity"), own=True).own
             assert whole is not None
             return whole
+    if isinstance(A, LazySum):
+        A = A.tensor()
     if isinstance(A, Tensor) and not others and Z.bias is not None:
         return torch.addmm(Z.bias, A, W)
     total = functools.reduce(torch.add, (A @ W for A, W in Z.terms))
@@ -126,6 +166,7 @@ def hidden_layer(
     mask_weights: MaskWeights | None = None,
     correction: Correction | None = None,
     own: bool = False,
+    lazy: bool = False,
 ) -> HiddenLayer:
     """`H = act([LayerNorm] Z)` and `P^ dropout(H) + correction`, differentiable in all that makes `Z` and in `sigma`.
 
@@ -140,6 +181,7 @@ def hidden_layer(
         mask_weights: `S`; it has no effect without dropout. None: the mask has the weights of `P^`.
         correction: what the estimator adds to the sum; None for nothing.
         own: whether the targets' own rows are wanted.
+        lazy: whether the aggregate may be a `LazySum`, for a layer that only multiplies it.
     """
     if (sampled is None) != (transposed is None):
         raise CvgnnError("a sampled sum needs both the matrix and its transpose, for the backward pass")
@@ -152,10 +194,14 @@ def hidden_layer(
         return _plain_hidden_layer(Z, sigma, drop, sampled, transposed, mask_weights, correction, own)
     layer = _Layer(products.terms, sigma.activation, drop, sampled, transposed, mask_weights, correction, own)
     weights = [W for _, W in products.terms]
-    inputs = [A if isinstance(A, Tensor) else None for A, _ in products.terms]
+    inputs = [A if isinstance(A, Tensor) else A.variable for A, _ in products.terms]
     # Autograd must see every tensor that may need a gradient.
     tensors = (given, products.bias, sigma.gain, sigma.shift, *weights, *inputs)
-    return HiddenLayer(*_HiddenFunction.apply(layer, *tensors))  # type: ignore[no-untyped-call]
+    H, mine, out = _HiddenFunction.apply(layer, *tensors)  # type: ignore[no-untyped-call]
+    if out is None:
+        return HiddenLayer(H, mine, None)
+    aggregate = LazySum(out, layer.sum_rows, layer.sum_entries)
+    return HiddenLayer(H, mine, aggregate if lazy else aggregate.tensor())
 
 
 def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -213,6 +259,11 @@ def sampled_sum(sampled: Rows, transposed: Rows, mask: MaskWeights | None, H: Te
     return differentiable_sum(*mask, sent) + differentiable_sum(rest, rest_transposed, H)
 
 
+def _row_work(A: LayerInput, W: Tensor) -> int:
+    """Multiply-adds of a row of `A W`."""
+    return W.numel() if isinstance(A, Tensor) else A.row_work(W.shape[1])
+
+
 def _part(T: Tensor, first: int, last: int) -> Tensor:
     """Rows `first..last-1`; without a slice where they are all rows, because a slice takes microseconds."""
     return T if last - first == T.shape[0] else T[first:last]
@@ -230,16 +281,16 @@ class _Products:
     def __init__(self, terms: tuple[tuple[LayerInput, Tensor], ...], shape: tuple[int, int]) -> None:
         self.inputs, self.weights = [A for A, _ in terms], [W for _, W in terms]
         self.num_rows, d = shape
-        work = MEMORY_COST  # the kernels read and write each entry, too
+        work = MEMORY_COST * d  # the kernels read and write each entry, too
         for A, W in terms:
             if A.shape != (shape[0], W.shape[0]) or W.shape[1] != d:
                 raise CvgnnError(
                     f"a layer multiplies {list(A.shape)} by {list(W.shape)}, but must give {list(shape)}: inputs, "
                     "weights and batch must fit together"
                 )
-            work += A.shape[1] if isinstance(A, Tensor) else A.work
+            work += _row_work(A, W)
         # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads.
-        self.ranges = row_ranges(shape[0], d * work, multiple=kernels.rows_in_part(shape[0]))
+        self.ranges = row_ranges(shape[0], work, multiple=kernels.rows_in_part(shape[0]))
         if len(self.ranges) > 1:
             for A in self.inputs:
                 if isinstance(A, SparseInput) and not isinstance(A.ids, range):
@@ -349,42 +400,38 @@ class _Layer:
         if self.sampled is None:
             return H, torch.from_numpy(self.sent), None
         own = torch.from_numpy(self.sent[: self.sampled.num_rows]) if self.own else None
-        return H, own, self._aggregate(self.sampled, d, Z.dtype)
+        self.out = np.empty((self.sampled.num_rows, d), h.dtype)
+        return H, own, torch.from_numpy(self.out)
 
-    def _aggregate(self, sampled: Rows, d: int, dtype: torch.dtype) -> Tensor:
-        """`P^ sent + correction`; the correction takes the most time, because it reads a history from memory."""
-        m = sampled.num_rows
-        entries = 1 + sampled.num_entries // max(m, 1) + (0 if self.correction is None else self.correction.entries)
-        ranges = row_ranges(m, MEMORY_COST * d * entries)
-        kernel: Any = kernels.aggregate
-        arrays: tuple[Array, ...] = (*sampled.arrays, self.sent)
-        if self.mask_weights is not None:
-            kernel = kernels.aggregate_separated
-            arrays = (*sampled.arrays, self.mask_weights.sampled.arrays[2], self.h, self.sent)
-        if len(ranges) == 1:
-            out = self._correction(0, m, d, dtype)
-            kernel(*arrays, out.numpy(), 0, m)
-            return out
-        out = torch.empty(m, d, dtype=dtype)
+    def sum_rows(self, first: int, last: int) -> None:
+        """Rows `first..last-1` of `P^ sent + correction`; mostly the correction, which reads a history from memory."""
+        assert self.sampled is not None
+        out = self.out[first:last]
+        rows = self._correction(first, last)
+        out[...] = 0 if rows is None else rows
+        if self.mask_weights is None:
+            kernels.aggregate(*self.sampled.arrays, self.sent, self.out, first, last)
+        else:
+            mask_weight = self.mask_weights.sampled.arrays[2]
+            kernels.aggregate_separated(*self.sampled.arrays, mask_weight, self.h, self.sent, self.out, first, last)
 
-        def compute(i: int, first: int, last: int) -> None:
-            out[first:last] = self._correction(first, last, d, dtype)
-            kernel(*arrays, out.numpy(), first, last)
+    @property
+    def sum_entries(self) -> int:
+        """The mean number of rows that a row of the sum reads."""
+        assert self.sampled is not None
+        sampled = 1 + self.sampled.num_entries // max(self.sampled.num_rows, 1)
+        return sampled + (0 if self.correction is None else self.correction.entries)
 
-        run_ranges(compute, ranges)
-        return out
-
-    def _correction(self, first: int, last: int, d: int, dtype: torch.dtype) -> Tensor:
+    def _correction(self, first: int, last: int) -> Array | None:
         """What the estimator adds to rows `first..last-1` of the sum."""
         rows = None if self.correction is None else self.correction.rows(first, last)
-        if rows is None:
-            return torch.zeros(last - first, d, dtype=dtype)
-        if rows.shape != (last - first, d) or rows.dtype != dtype:
+        shape, dtype = self.out[first:last].shape, self.Z.dtype
+        if rows is not None and (rows.shape != shape or _NUMPY.get(rows.dtype) != dtype):
             raise CvgnnError(
-                f"the estimator's correction is {rows.dtype} of shape {list(rows.shape)}, the layer needs {dtype} of "
-                f"{[last - first, d]}: give the estimator the model's hidden widths and dtype"
+                f"the estimator's correction is {rows.dtype} of shape {list(rows.shape)}, the layer needs "
+                f"torch.{dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
             )
-        return rows.contiguous()
+        return None if rows is None else rows.numpy()
 
     def _check(self, n: int) -> None:
         if self.sampled is None or self.transposed is None:

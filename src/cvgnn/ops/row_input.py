@@ -1,4 +1,4 @@
-"""Constant rows that a layer multiplies by its weights: rows of `P X` or of `X`, dense or sparse.
+"""Rows that a layer multiplies by its weights: of `P X` or of `X`, dense or sparse, which are constant.
 
 They are read lazily: a thread reads the rows of its own range and multiplies them while they are in its cache.
 `rows @ W` gives a tensor, differentiable in `W` any number of times.
@@ -30,10 +30,31 @@ _ROWS_PER_CHUNK = 1 << 14
 _COLUMNS = 16  # a cache line of float32: two threads never write to the same line
 
 
-class RowInput(ABC):
-    """A constant matrix of `shape`, `(num_rows, num_columns)`."""
+class LazyRows(ABC):
+    """A matrix of `shape` that a layer multiplies by its weights, and that need not be in memory before."""
 
     shape: tuple[int, int]
+    variable: Tensor | None = None
+    """What autograd differentiates in, where the rows are not constant."""
+
+    @abstractmethod
+    def read(self, first: int, last: int) -> Tensor | SparseInput:
+        """Rows `first..last-1`; safe to call from several threads."""
+
+    @abstractmethod
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`A W`, as a tensor's."""
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return self.matmul(other)
+
+    def row_work(self, d: int) -> int:
+        """The cost of a row's product with `d` columns of weights, in multiply-adds."""
+        return self.shape[1] * d
+
+
+class RowInput(LazyRows):
+    """Constant rows."""
 
     @property
     def num_rows(self) -> int:
@@ -50,17 +71,8 @@ class RowInput(ABC):
         """The rows after dropout; the same without one."""
 
     @abstractmethod
-    def read(self, first: int, last: int) -> Tensor | SparseInput:
-        """Rows `first..last-1`; safe to call from several threads."""
-
-    @abstractmethod
     def weight_gradient(self, dZ: Tensor) -> Tensor:
         """`A^T dZ`, `[num_columns, d]`."""
-
-    @property
-    def work(self) -> int:
-        """The cost of a row per column of the weights, in multiply-adds."""
-        return self.shape[1]
 
     def product(self, W: Tensor) -> Tensor:
         """`A W` without gradient, `[num_rows, d]`, read in chunks of bounded size."""
@@ -81,11 +93,9 @@ class RowInput(ABC):
             return self.product(other)
         return linear_map(other, self.product, self.weight_gradient)
 
-    __matmul__ = matmul
 
-
-LayerInput: TypeAlias = Tensor | RowInput
-"""What a layer multiplies by its weights: constant rows, or a tensor that may have a gradient."""
+LayerInput: TypeAlias = Tensor | LazyRows
+"""What a layer multiplies by its weights."""
 
 
 @final
@@ -110,7 +120,7 @@ class DenseRows(RowInput):
         return self if drop is None else DenseRows(self._gather, self.shape, drop)
 
     def read(self, first: int, last: int) -> Tensor:
-        """See `RowInput.read`."""
+        """See `LazyRows.read`."""
         A = self._gather(first, last)
         if not isinstance(A, Tensor) or A.shape != (last - first, self.num_columns):
             shape = list(A.shape) if isinstance(A, Tensor) else type(A).__name__
@@ -171,9 +181,12 @@ class SparseInput(RowInput):
         return self._ids, *self.matrix.arrays
 
     @property
-    def work(self) -> int:
-        """See `RowInput.work`: as many sums of rows as an average row has entries."""
-        return MEMORY_COST * (self.matrix.num_entries // max(1, self.matrix.num_rows))
+    def _mean_entries(self) -> int:
+        return self.matrix.num_entries // max(1, self.matrix.num_rows)
+
+    def row_work(self, d: int) -> int:
+        """See `LazyRows.row_work`: as many sums of rows as an average row has entries."""
+        return MEMORY_COST * self._mean_entries * d
 
     def dropped(self, drop: Dropout | None) -> SparseInput:
         """See `RowInput.dropped`. A sparse row drops the same entries as the same row written out."""
@@ -196,7 +209,7 @@ class SparseInput(RowInput):
         return SparseInput(matrix, range(self.num_rows), num_columns=self.num_columns)
 
     def read(self, first: int, last: int) -> SparseInput:
-        """See `RowInput.read`."""
+        """See `LazyRows.read`."""
         if last - first == self.num_rows:
             return self
         part = SparseInput(self.matrix, self.ids[first:last], num_columns=self.num_columns)
@@ -217,7 +230,7 @@ class SparseInput(RowInput):
             run_rows(
                 lambda a, b: sparse_matmul.multiply(*arrays, w, z, add, a, b),
                 self.shape[0],
-                width=self.work // MEMORY_COST * W.shape[1],
+                width=self._mean_entries * W.shape[1],
             )
             return
         if isinstance(self.ids, range):  # rows that lie together need no copy, and torch sums many of them faster
@@ -242,7 +255,7 @@ class SparseInput(RowInput):
         run_rows(
             lambda a, b: sparse_matmul.accumulate(*arrays, dz, dw, a, b),
             dZ.shape[1],
-            width=self.work // MEMORY_COST * self.num_rows,
+            width=self._mean_entries * self.num_rows,
             multiple=_COLUMNS,
         )
         return dW
