@@ -39,13 +39,13 @@ def plan(**options: object) -> Resampling:
 def test_the_gradient_is_that_of_a_training_step(estimator: str) -> None:
     trainer = trained(estimator=estimator)
     batch = next(iter(trainer.loader.epoch(9)))
-    found = batch_gradient(trainer.model, batch, trainer.estimator, trainer.labels, dropout=True)
+    found = batch_gradient(trainer.model, batch, trainer.estimator, trainer.task, dropout=True)
     trainer.model.train()
     loss = trainer._loss_and_gradient(batch)
     expected = torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
     torch.testing.assert_close(found.vector, expected, rtol=1e-12, atol=1e-14)
     assert found.loss == pytest.approx(loss, rel=1e-12)
-    without = batch_gradient(trainer.model, batch, trainer.estimator, trainer.labels)
+    without = batch_gradient(trainer.model, batch, trainer.estimator, trainer.task)
     assert not torch.allclose(found.vector, without.vector, rtol=1e-3)
 
 
@@ -58,7 +58,7 @@ def test_the_variance_is_that_of_the_draws(batch: str) -> None:
     loader, estimator = chosen.loader(trainer, batch_size=8, seed=7), chosen.aggregator(trainer)
     variances = []
     for _, batches in redrawn_batches(loader, drawn):
-        G = [batch_gradient(trainer.model, b, estimator, trainer.labels, dropout=True).vector for b in batches]
+        G = [batch_gradient(trainer.model, b, estimator, trainer.task, dropout=True).vector for b in batches]
         variances.append(float(torch.stack(G).var(dim=0, unbiased=True).sum()))
     assert found.variance.value == pytest.approx(np.mean(variances), rel=1e-12)
     assert all(map(torch.equal, weights, trainer.model.parameters()))
