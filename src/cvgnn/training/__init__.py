@@ -9,12 +9,6 @@ from cvgnn.training.evaluation import Accuracies as Accuracies
 from cvgnn.training.evaluation import Evaluator as Evaluator
 from cvgnn.training.guard import Diverged as Diverged
 from cvgnn.training.guard import Guard as Guard
-from cvgnn.training.outputs import OUTPUTS as OUTPUTS
-from cvgnn.training.outputs import Output as Output
-from cvgnn.training.run_folder import as_row as as_row
-from cvgnn.training.run_folder import from_row as from_row
-from cvgnn.training.schedules import SCHEDULES as SCHEDULES
-from cvgnn.training.schedules import make_schedule as make_schedule
 from cvgnn.training.trainer import EpochRecord as EpochRecord
 from cvgnn.training.trainer import Trainer as Trainer
 from cvgnn.training.training_state import restore_trainer as restore_trainer
