@@ -21,7 +21,8 @@ from cvgnn.optim import FORMS, OPTIMIZERS, TORCH_OPTIMIZERS
 from cvgnn.sampling import FEATURE_NORMS
 from cvgnn.sampling.loader import BATCH_MODES
 from cvgnn.sampling.schemes import SCHEMES
-from cvgnn.training import OUTPUTS, SCHEDULES
+from cvgnn.training.outputs import OUTPUTS
+from cvgnn.training.schedules import SCHEDULES
 from cvgnn.training.tasks import TASKS
 
 CHOICES = {

@@ -26,11 +26,11 @@ from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.diagnose.record import read_diagnosis
 from cvgnn.lab.report import build, render
 from cvgnn.lab.report.run_reader import RunCollection
-from cvgnn.training import Trainer, from_row, restore_trainer
+from cvgnn.training import Trainer, restore_trainer
 from cvgnn.training.checkpoint import Checkpoints
 from cvgnn.training.resume import check_same_run
 from cvgnn.training.run import read_run, train
-from cvgnn.training.run_folder import RunFolder, read_object, read_settings
+from cvgnn.training.run_folder import RunFolder, from_row, read_object, read_settings
 from cvgnn.training.trainer_builder import build_trainer, check
 from cvgnn.utils.checked_json import parse_object
 from tests.data.io import broken_files, writers

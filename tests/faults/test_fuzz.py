@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError
-from cvgnn.training import EpochRecord, as_row, from_row, restore_trainer, trainer_state
+from cvgnn.training import EpochRecord, restore_trainer, trainer_state
 from cvgnn.training.checkpoint import Checkpoint
 from cvgnn.training.resume import check_same_run
-from cvgnn.training.run_folder import read_settings
+from cvgnn.training.run_folder import as_row, from_row, read_settings
 from cvgnn.training.trainer_builder import build_trainer
 from cvgnn.utils.checked_json import parse_json
 from tests.data.store.cases import make_graph

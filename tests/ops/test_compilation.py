@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,24 @@ def test_the_cache_folder_comes_first(tmp_path: Path) -> None:
     again = kernel()
     assert again(4) == 8
     assert sum(again.stats.cache_hits.values()) == 1
+
+
+def test_old_versions_are_removed(tmp_path: Path) -> None:
+    kernels = compilation.folders()[0].parent
+    days = {"0123456789abcdef": 31, "fedcba9876543210": 29, "notes": 99}  # the last is no folder of ours
+    for name, age in days.items():
+        (kernels / name).mkdir()
+        (kernels / name / "a.nbi").touch()
+        os.utime(kernels / name, (time.time() - age * 24 * 3600,) * 2)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (kernels / ("a" * 16)).symlink_to(elsewhere)
+    os.utime(kernels / ("a" * 16), (0, 0), follow_symlinks=False)
+    os.utime(compilation.folders()[0], (0, 0))  # in use, however old it is
+    compilation.folders.cache_clear()
+    kept = {compilation.folders()[0].name, "fedcba9876543210", "notes", "a" * 16}
+    assert {path.name for path in kernels.iterdir()} == kept
+    assert elsewhere.is_dir()
 
 
 def test_the_users_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,4 +80,4 @@ def test_it_does_not_lean_on_torch() -> None:
     tree = ast.parse(Path(cvgnn.reference.optimizers.__file__).read_text())
     imported = [node.names[0].name for node in ast.walk(tree) if isinstance(node, ast.Import)]
     imported += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert sorted(imported) == ["__future__", "cvgnn.errors", "numpy", "numpy.typing", "typing"]
+    assert sorted(imported) == ["__future__", "cvgnn.errors", "dataclasses", "numpy", "numpy.typing", "typing"]

@@ -15,8 +15,9 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from cvgnn.training import checkpoint
-from cvgnn.training.checkpoint import _DTYPES, _pieces, read_tensors, write_tensors
+from cvgnn.training import resume
+from cvgnn.training.checkpoint import _DTYPES, read_tensors, write_tensors
+from cvgnn.training.resume import tensor_bytes
 
 SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (7,), (3, 5), (0, 4), (2, 3, 4), (2, 0, 3)]
 
@@ -136,9 +137,9 @@ def test_tensors_that_do_not_lie_in_one_piece(tmp_path: Path, tensor: Tensor) ->
 
 @pytest.mark.parametrize("dtype", _DTYPES, ids=str)
 def test_a_contiguous_tensor_is_written_from_where_it_lies(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_PIECE", 48)
+    monkeypatch.setattr(resume, "_PIECE", 48)
     tensor = filled((10, 5), dtype)
-    pieces = list(_pieces(tensor))
+    pieces = list(tensor_bytes(tensor))
     assert max(map(len, pieces)) <= 48
     place = tensor.data_ptr()
     for piece in pieces:
@@ -149,7 +150,7 @@ def test_a_contiguous_tensor_is_written_from_where_it_lies(dtype: torch.dtype, m
 
 def test_many_pieces_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = written(tmp_path / "whole", EVERY_KIND)
-    monkeypatch.setattr(checkpoint, "_PIECE", 7)
+    monkeypatch.setattr(resume, "_PIECE", 7)
     assert written(tmp_path / "pieces", EVERY_KIND) == whole
     read_tensors(tmp_path / "pieces", sha256=whole)
 

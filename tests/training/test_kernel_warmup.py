@@ -14,7 +14,7 @@ import pytest
 
 from cvgnn.config import make_config
 from cvgnn.errors import CvgnnError
-from cvgnn.training.kernel_warmup import _graph, warm_up
+from cvgnn.training.kernel_warmup import small_graphs, warm_up
 from cvgnn.training.run import train
 from cvgnn.utils.compile_listeners import listening
 
@@ -35,7 +35,7 @@ def test_after_it_no_options_compile_anything() -> None:
     warm_up(lambda what, share: shares.append(share))
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
-    graphs = {kind: _graph(kind) for kind in ("sparse", "dense", "weighted")}
+    graphs = small_graphs()
     draw = random.Random(0)
     trained = 0
     for _ in range(25):

@@ -13,9 +13,10 @@ from cvgnn.api import fit
 from cvgnn.config import CheckpointPlan, GraphSource, make_config
 from cvgnn.data.named import load
 from cvgnn.errors import CvgnnError
-from cvgnn.training import EpochRecord, make_schedule
+from cvgnn.training import EpochRecord
 from cvgnn.training.run import train
 from cvgnn.training.run_folder import RunFolder
+from cvgnn.training.schedules import make_schedule
 from cvgnn.training.trainer_builder import build_trainer
 from tests.build import graph_from_dense, random_adjacency
 

@@ -20,9 +20,10 @@ from cvgnn.data import Graph
 from cvgnn.errors import CvgnnError
 from cvgnn.optim import FORMS, OPTIMIZERS
 from cvgnn.sampling import loader
-from cvgnn.training import EpochRecord, Trainer, as_row, from_row, restore_trainer, trainer_state
+from cvgnn.training import EpochRecord, Trainer, restore_trainer, trainer_state
 from cvgnn.training.checkpoint import Checkpoints
 from cvgnn.training.machine import thread_count
+from cvgnn.training.run_folder import as_row, from_row
 from cvgnn.training.trainer_builder import build_trainer
 from tests.data.store.cases import make_graph
 

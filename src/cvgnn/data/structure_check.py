@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 
 import numpy as np
 
@@ -125,16 +126,17 @@ def falls_somewhere(values: np.ndarray, *, strictly: bool) -> bool:
 
 def first_bad(values: np.ndarray, bad: Callable[[np.ndarray], np.ndarray]) -> int | None:
     """The position of the first entry of a vector, or row of a matrix, for which `bad` holds; None without one."""
-    for piece in pieces(len(values)):
+    for piece in pieces(len(values), width=prod(values.shape[1:])):
         where = bad(values[piece])
         if where.any():
             return int(piece.start + where.argmax())
     return None
 
 
-def pieces(size: int) -> Iterator[slice]:
-    """Slices of at most `_PIECE` entries."""
-    return (slice(start, min(size, start + _PIECE)) for start in range(0, size, _PIECE))
+def pieces(size: int, width: int = 1) -> Iterator[slice]:
+    """Slices of `size` rows, of at most `_PIECE` entries each where a row of `width` entries is not longer itself."""
+    rows = max(1, _PIECE // max(1, width))
+    return (slice(start, min(size, start + rows)) for start in range(0, size, rows))
 
 
 def _hash_sum(row: np.ndarray, column: np.ndarray, weight: np.ndarray | None) -> int:

@@ -6,7 +6,8 @@ A `NUMBA_CACHE_DIR` of the user's takes the place of all of them. A folder that 
 as in a container image, is used too.
 
 VERSION is a hash of all sources of kernels, so a folder holds the kernels of one version only: numba itself looks at
-the file of a kernel and would keep it when a kernel that it calls, in another file, has changed.
+the file of a kernel and would keep it when a kernel that it calls, in another file, has changed. Folders of versions
+that were not used for 30 days are removed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import functools
 import hashlib
 import logging
 import os
+import re
+import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, final
@@ -35,6 +39,9 @@ _log = logging.getLogger(__name__)
 
 COMPILE_SECONDS = 10
 """About what the first run of an installation compiles for (docs/install.md)."""
+
+_KEPT_SECONDS = 30 * 24 * 3600
+"""How long the kernels of other versions stay after their last use."""
 
 _kernels: set[Callable[..., Any]] = set()
 
@@ -149,6 +156,8 @@ def folders() -> tuple[Path, ...]:
             usable = trusted or _is_ours(folder)
             if usable:
                 tempfile.TemporaryFile(dir=folder).close()
+                os.utime(folder)  # its last use
+                _remove_old_versions(folder.parent)
                 return (*filled, folder)
         except OSError as error:
             _log.debug("%s: %s", folder, error)
@@ -156,6 +165,15 @@ def folders() -> tuple[Path, ...]:
                 if (trusted or _is_ours(folder)) and any(folder.glob("*.nbi")):
                     filled.append(folder)
     return tuple(filled)
+
+
+def _remove_old_versions(kernels: Path) -> None:
+    """Remove the folders of versions that no process has used for a month. What cannot be removed stays."""
+    for folder in kernels.iterdir():
+        with contextlib.suppress(OSError):
+            old = time.time() - folder.lstat().st_mtime > _KEPT_SECONDS
+            if old and re.fullmatch("[0-9a-f]{16}", folder.name):
+                shutil.rmtree(folder)
 
 
 def _roots() -> Iterator[tuple[Path, bool]]:

@@ -14,12 +14,13 @@ The torch form is written from torch's documentation of `SGD`, `Adam` and `Adagr
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgnn.errors import unknown_name
+from cvgnn.errors import require_known
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -28,6 +29,7 @@ FORMS = ("paper", "torch")
 
 
 @final
+@dataclass
 class ReferenceOptimizer:
     """One of the five optimizers in one of the two forms, one parameter and one line of the paper at a time.
 
@@ -46,27 +48,18 @@ class ReferenceOptimizer:
     [array([-0.6875])]
     """
 
-    def __init__(
-        self,
-        name: str,
-        form: str,
-        *,
-        lr: float,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        nu_min: float = 1e-8,
-        weight_decay: float = 0.0,
-    ) -> None:
-        if name not in NAMES or form not in FORMS:
-            known = (f"{known_name}, {known_form}" for known_form in FORMS for known_name in NAMES)
-            raise unknown_name("optimizer and form", f"{name}, {form}", known)
-        self.name = name
-        self.form = form
-        self.lr = lr
-        self.beta1 = beta1
-        self.beta2 = beta2
-        self.nu_min = nu_min
-        self.weight_decay = weight_decay
+    name: str
+    form: str
+    _: KW_ONLY
+    lr: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    nu_min: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        known = [f"{name}, {form}" for form in FORMS for name in NAMES]
+        require_known("optimizer and form", f"{self.name}, {self.form}", known)
         self.t = 0
         self.M: list[Array] = []
         self.V: list[Array] = []

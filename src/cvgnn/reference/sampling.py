@@ -132,16 +132,13 @@ def P_hat_row(P: Array, v: int, neighbors: Sequence[int], scheme: str, D: int, d
     row[v] = P[v, v] * ((deg + 1) / D if scheme == "released" and D != -1 else 1.0)
     for position, c in sampled.items():
         u = neighbors[position]
-        if D == -1:
-            row[u] = P[v, u]
-        elif scheme == "without-replacement":
-            row[u] = deg / min(D, deg) * P[v, u]
-        elif scheme == "with-replacement":
-            row[u] = c * deg / D * P[v, u]
-        elif scheme == "paper":
-            row[u] = deg / D * P[v, u]
-        else:
-            row[u] = (deg + 1) / D * P[v, u]
+        factor = {
+            "without-replacement": deg / min(D, deg),
+            "with-replacement": c * deg / D,
+            "paper": deg / D,
+            "released": (deg + 1) / D,
+        }
+        row[u] = P[v, u] if D == -1 else factor[scheme] * P[v, u]
     return row
 
 

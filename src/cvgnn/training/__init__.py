@@ -8,12 +8,6 @@ from cvgnn.training.callbacks import Callback as Callback
 from cvgnn.training.evaluation import Evaluator as Evaluator
 from cvgnn.training.guard import Diverged as Diverged
 from cvgnn.training.guard import Guard as Guard
-from cvgnn.training.outputs import OUTPUTS as OUTPUTS
-from cvgnn.training.outputs import Output as Output
-from cvgnn.training.run_folder import as_row as as_row
-from cvgnn.training.run_folder import from_row as from_row
-from cvgnn.training.schedules import SCHEDULES as SCHEDULES
-from cvgnn.training.schedules import make_schedule as make_schedule
 from cvgnn.training.tasks import Metrics as Metrics
 from cvgnn.training.tasks import MultiLabelClassification as MultiLabelClassification
 from cvgnn.training.tasks import NodeClassification as NodeClassification

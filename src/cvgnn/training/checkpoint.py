@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, final
@@ -35,7 +35,7 @@ from cvgnn.limits import MAX_THREADS
 from cvgnn.training.callbacks import Callback
 from cvgnn.training.guard import Diverged, weights_are_finite
 from cvgnn.training.machine import default_threads, processor
-from cvgnn.training.resume import check_same_run, identity
+from cvgnn.training.resume import check_same_run, identity, tensor_bytes
 from cvgnn.training.run_folder import RunFolder, as_row, from_row
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.training.training_state import restore_trainer, trainer_state
@@ -50,7 +50,6 @@ VERSION = 1
 BODY, TENSORS = "checkpoint.json", "state.safetensors"
 _MAX_BODY = 1 << 29
 _MAX_HEADER = 1 << 24
-_PIECE = 1 << 22  # bytes hashed and written at a time
 _KEYS = {"format", "version", "cvgnn", "tensors_sha256", "body", "sha256"}
 _DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
@@ -220,17 +219,10 @@ def write_tensors(file: BinaryIO, tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256(start)
     atomic_files.write(file, start)
     for _, tensor in ordered:
-        for piece in _pieces(tensor):
+        for piece in tensor_bytes(tensor):
             atomic_files.write(file, piece)
             digest.update(piece)
     return digest.hexdigest()
-
-
-def _pieces(tensor: Tensor) -> Iterator[memoryview]:
-    if tensor.numel():
-        data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
-        for first in range(0, len(data), _PIECE):
-            yield data[first : first + _PIECE]
 
 
 def read_tensors(path: Path, *, sha256: str | None = None) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from cvgnn.ops.bf16_matmul import is_native
 from cvgnn.ops.row_input import ELEMENTS_PER_CHUNK
 from cvgnn.ops.threads import WORTH_SHARING
 from cvgnn.utils.formatting import format_bytes
-from cvgnn.utils.free_memory import available_memory
+from cvgnn.utils.free_memory import available_memory, total_memory
 
 _SCRATCH = 1 << 25  # elements that `Propagation.product` works on at a time, at most
 _SPARSE_ENTRY_BYTES = 24  # for an entry of a sparse `P X`: SciPy's product in float64 and int32, and its conversion
@@ -74,10 +74,11 @@ def cores() -> int:
 
 def describe_machine() -> dict[str, str]:
     """Hardware and versions behind a number."""
+    memory = total_memory()
     return {
         "processor": processor(),
         "cores": str(cores()),
-        "memory": _memory(),
+        "memory": "unknown" if memory is None else format_bytes(memory),
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -97,13 +98,6 @@ def code_digest() -> str:
         if name.parts[0] not in ("cli", "lab"):
             total.update(str(name).encode() + b"\0" + file.read_bytes())
     return total.hexdigest()
-
-
-def _memory() -> str:
-    try:
-        return format_bytes(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):  # not everywhere
-        return "unknown"
 
 
 def processor() -> str:

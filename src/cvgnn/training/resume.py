@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from cvgnn._version import __version__
 from cvgnn.config import GraphSource, TrainConfig
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from cvgnn.training.checkpoint import Checkpoint
 
 _log = logging.getLogger(__name__)
-_PIECE = 1 << 24  # entries hashed at a time: a mapped array must not be read into memory at once
+_PIECE = 1 << 22  # bytes hashed or written at a time: a mapped array must not be read into memory at once
 _LIBRARIES = ("torch", "numpy", "numba", "scipy")
 _MAY_CHANGE_BITS = ("cvgnn", "code", "plugins", "processor", *_LIBRARIES)
 _MAX_SHOWN = 20
@@ -127,10 +129,17 @@ def graph_digest(graph: Graph, source: GraphSource) -> str:
         for part in parts:
             if part is not None:
                 total.update(f"{name} {part.dtype} {list(part.shape)}".encode())
-                for piece in part.contiguous().reshape(-1).split(_PIECE) if part.numel() else ():
-                    # An empty tensor may have stride 0, which torch does not view as bytes.
-                    total.update(piece.view(torch.uint8).numpy().data)
+                for piece in tensor_bytes(part):
+                    total.update(piece)
     return total.hexdigest()
+
+
+def tensor_bytes(tensor: Tensor) -> Iterator[memoryview]:
+    """The bytes of a tensor on the CPU, piece by piece; a contiguous one is not copied."""
+    if tensor.numel():  # an empty tensor may have stride 0, which torch does not view as bytes
+        data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        for first in range(0, len(data), _PIECE):
+            yield data[first : first + _PIECE]
 
 
 def _split(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -29,17 +29,16 @@ def trainer_state(trainer: Trainer) -> tuple[dict[str, Tensor], Numbers]:
     # Not copied: histories may be most of a run's memory, and the checkpoint is written before the next step.
     tensors = _prefixed("model", trainer.model.state_dict()) | _prefixed("estimator", trainer.estimator.state_dict())
     scalars: dict[str, Any] = {}
-    for i, parameter in enumerate(_parameters(trainer.optimizer)):
-        for key, value in trainer.optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor):
-                tensors[f"optimizer.{i}.{key}"] = value.detach()
-            elif value is None or isinstance(value, bool | int | float | str):
-                scalars[f"{i}.{key}"] = value
-            else:
-                raise CvgnnError(
-                    f"the optimizer keeps {key!r}, a {type(value).__name__}, which a checkpoint cannot hold; use one "
-                    "whose state is tensors and numbers"
-                )
+    for name, value in _flat_state(trainer.optimizer).items():
+        if isinstance(value, Tensor):
+            tensors[f"optimizer.{name}"] = value.detach()
+        else:
+            require(
+                value is None or isinstance(value, bool | int | float | str),
+                f"the optimizer keeps {name.partition('.')[2]!r}, a {type(value).__name__}, which a checkpoint cannot "
+                "hold; use one whose state is tensors and numbers",
+            )
+            scalars[name] = value
     best, tau = trainer.best, trainer.tau
     tensors |= _prefixed("best", best.weights or {})
     if tau is not None:
@@ -112,15 +111,11 @@ def _restore_optimizer(
     names = [name for name in tensors if name.startswith("optimizer.")]
     if not names and not scalars:  # saved before the first step
         return {}
-    parameters = _parameters(optimizer)
-    states = _state_after_one_step(optimizer)
-    if states is None:  # nothing to compare with: the state is taken as it was saved
+    parameters = {str(i): parameter for i, parameter in enumerate(_parameters(optimizer))}
+    expected = _state_after_one_step(optimizer)
+    if expected is None:  # nothing to compare with: the state is taken as it was saved
         saved = {name.removeprefix("optimizer."): torch.empty_like(tensors[name]) for name in names} | scalars
-        states = [
-            {key.removeprefix(f"{i}."): value for key, value in saved.items() if key.startswith(f"{i}.")}
-            for i in range(len(parameters))
-        ]
-    expected = {f"{i}.{key}": value for i, state in enumerate(states) for key, value in state.items()}
+        expected = {name: value for name, value in saved.items() if name.partition(".")[0] in parameters}
     targets = {f"optimizer.{name}": value for name, value in expected.items() if isinstance(value, Tensor)}
     for name in sorted((expected.keys() - {name.removeprefix("optimizer.") for name in targets}) ^ scalars.keys()):
         missing = "lacks" if name in expected else "holds"
@@ -130,13 +125,14 @@ def _restore_optimizer(
         valid = same_type and (not is_count or 0 <= value < _MAX_COUNT)
         require(valid, f"optimizer.{name} is {short(value)} in the state, which this optimizer cannot use")
     # The twin's tensors become the optimizer's: they have the right shape and type, and nothing else uses them.
-    for i, (parameter, state) in enumerate(zip(parameters, states, strict=True)):
-        optimizer.state[parameter] = {key: scalars.get(f"{i}.{key}", value) for key, value in state.items()}
+    for name, value in expected.items():
+        i, _, key = name.partition(".")
+        optimizer.state[parameters[i]][key] = scalars.get(name, value)
     return targets
 
 
-def _state_after_one_step(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]] | None:
-    """The state that a copy of the optimizer keeps for each parameter after one step; None if the step fails.
+def _state_after_one_step(optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+    """The state that a copy of the optimizer has after one step; None if the step fails.
 
     An optimizer creates its state in its first step, so this is the only way to learn its names, shapes and types.
     """
@@ -145,9 +141,15 @@ def _state_after_one_step(optimizer: torch.optim.Optimizer) -> list[dict[str, An
         for parameter in _parameters(twin):
             parameter.grad = torch.zeros_like(parameter)
         twin.step()
-        return [dict(twin.state.get(parameter, {})) for parameter in _parameters(twin)]
+        return _flat_state(twin)
     except Exception:  # an optimizer of the user's may need anything, such as a closure
         return None
+
+
+def _flat_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """What the optimizer keeps for its parameters, by `NUMBER.KEY`."""
+    states = [optimizer.state.get(parameter, {}) for parameter in _parameters(optimizer)]
+    return {f"{i}.{key}": value for i, state in enumerate(states) for key, value in state.items()}
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

@@ -19,10 +19,16 @@ def _machine_memory() -> list[int]:
     available = [line for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
     if available:
         return [int(available[0].split()[1]) * 1024]
-    try:  # not Linux: the total is an upper bound
-        return [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    total = total_memory()
+    return [] if total is None else [total]  # not Linux: the total is an upper bound
+
+
+def total_memory() -> int | None:
+    """Bytes of memory of the machine; None where the system does not report them."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
-        return []
+        return None
 
 
 def _cgroup_memory() -> list[int]:

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, final
 
 from cvgnn.utils.formatting import format_bytes
@@ -64,7 +63,7 @@ class ProgressReporter(AbstractContextManager["ProgressReporter"]):
             self._bar = _start_bar(text, total, in_bytes=in_bytes)
         self._bar.update(self._bar.task_ids[0], description=text, completed=done, total=total)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from cvgnn.data.array_converter import checked_csr
 from cvgnn.data.edges import compress_unweighted
 from cvgnn.data.named.catalog import CATALOG
 from cvgnn.data.named.raw_files import npz_keys, read_csv, read_json, read_npy, read_npz
+from cvgnn.data.split import SPLITS
 from cvgnn.errors import CvgnnError, error_context, require
 from cvgnn.utils import atomic_files
 from cvgnn.utils.checked_json import short
@@ -43,15 +43,8 @@ def read_arxiv(folder: Path, *, directed: bool = False, parsed: Path | None = No
     arrays = _parse(folder) if parsed is None else _parse_once(folder, parsed)
     citing, cited = arrays["edges"]
     path = folder / "raw" / "edge.csv.gz"
-    return build_graph(
-        adjacency(citing, cited, len(arrays["y"]), path=path, directed=directed),
-        x=arrays["x"],
-        y=arrays["y"],
-        split={part: arrays[part] for part in _ARXIV_SPLIT},
-        name="ogbn-arxiv (directed)" if directed else "ogbn-arxiv",
-        folder=folder,
-        directed=directed,
-    )
+    structure = adjacency(citing, cited, len(arrays["y"]), path=path, directed=directed)
+    return _build_graph(folder, structure, arrays, f"ogbn-arxiv{' (directed)' * directed}", directed=directed)
 
 
 def read_flickr(folder: Path) -> Graph:
@@ -72,7 +65,7 @@ def read_flickr(folder: Path) -> Graph:
             raise CvgnnError(f"{key!r} in {folder / 'role.json'} must be a list of node ids, not {short(bad[0])}")
         split[part] = np.array(ids, dtype=np.int64)
     y = _class_map(folder / "class_map.json", len(x))
-    return build_graph(structure, x=x, y=y, split=split, name="flickr", folder=folder)
+    return _build_graph(folder, structure, {"x": x, "y": y, **split}, "flickr")
 
 
 def read_reddit(folder: Path) -> Graph:
@@ -95,7 +88,7 @@ def read_reddit(folder: Path) -> Graph:
     x = _features(read_npz(path, "feature")[0], f"'feature' in {path}")
     require(len(x) == num_nodes, f"'feature' in {path} has {len(x)} rows for {num_nodes} labels")
     split = {part: np.flatnonzero(node_types == number) for part, number in _REDDIT_SPLIT.items()}
-    return build_graph(structure, x=x, y=label, split=split, name="reddit", folder=folder)
+    return _build_graph(folder, structure, {"x": x, "y": label, **split}, "reddit")
 
 
 def adjacency(
@@ -129,41 +122,23 @@ def adjacency(
     return torch.from_numpy(indptr), torch.from_numpy(indices)
 
 
-def build_graph(
-    structure: tuple[torch.Tensor, torch.Tensor],
-    *,
-    x: npt.NDArray[np.float32],
-    y: npt.NDArray[Any],
-    split: Mapping[str, npt.NDArray[Any]],
-    name: str,
-    folder: Path,
-    directed: bool = False,
+def _build_graph(
+    folder: Path, structure: tuple[torch.Tensor, torch.Tensor], arrays: Arrays, name: str, *, directed: bool = False
 ) -> Graph:
     """Build a `Graph` from a CSR structure and dense features; an error names the folder of the raw files.
 
     Args:
+        folder: of the raw files.
         structure: indptr and indices, as `adjacency` returns them.
-        x: `[N, F]`.
-        y: integers `[N]`, -1 where unknown.
-        split: node ids under "train", "val" and "test".
+        arrays: x float32 `[N, F]`; y integers `[N]`, -1 where unknown; node ids under "train", "val" and "test".
         name: of the graph.
-        folder: the folder of the raw files.
         directed: whether the reverse of an edge may be missing.
     """
-    y = y.astype(np.int64)
+    y = arrays["y"].astype(np.int64)
+    fields: dict[str, Any] = {f"{part}_ids": torch.from_numpy(arrays[part]) for part in SPLITS}
+    fields |= {"indptr": structure[0], "indices": structure[1], "num_classes": int(y.max(initial=0)) + 1}
     with error_context(f"the raw files in {folder} do not fit together: "):
-        return Graph(
-            indptr=structure[0],
-            indices=structure[1],
-            x=torch.from_numpy(x),
-            y=torch.from_numpy(y),
-            num_classes=int(y.max(initial=0)) + 1,
-            train_ids=torch.from_numpy(split["train"]),
-            val_ids=torch.from_numpy(split["val"]),
-            test_ids=torch.from_numpy(split["test"]),
-            directed=directed,
-            name=name,
-        )
+        return Graph(x=torch.from_numpy(arrays["x"]), y=torch.from_numpy(y), name=name, directed=directed, **fields)
 
 
 def _parse(folder: Path) -> Arrays:

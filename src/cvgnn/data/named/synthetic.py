@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from cvgnn.data.named.catalog import SYNTHETIC, SYNTHETIC_OPTIONS
-from cvgnn.errors import CvgnnError, require, require_integer, require_known
+from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number
 from cvgnn.rng import Purpose, derive, numpy_generator
 from cvgnn.utils.progress import ProgressCallback, ProgressReporter, no_progress
 
@@ -81,13 +81,11 @@ class SyntheticSpec:
 
     def __post_init__(self) -> None:
         least = {"num_nodes": 1, "num_edges": 2, "num_features": 1, "num_classes": 2, "train": 1, "val": 0, "test": 0}
-        for field, low in (least | {"seed": 0, "max_degree": 1}).items():
-            if field != "max_degree" or self.max_degree is not None:
-                require_integer(field, getattr(self, field), at_least=low)
+        for field, low in (least | {"seed": 0}).items():
+            require_integer(field, getattr(self, field), at_least=low)
         for field, start, end in (("homophily", 0, 1), ("degree_exponent", 1.5, 10), ("feature_noise", 0, 1e6)):
-            value = getattr(self, field)
-            in_range = isinstance(value, int | float) and start <= value <= end
-            require(in_range, f"{field} must be a number in {start:g}..{end:g}, not {value!r}")
+            rule = f"a number in {start:g}..{end:g}"
+            require_number(field, getattr(self, field), rule, at_least=start, at_most=end)
         n, classes, mean = self.num_nodes, self.num_classes, self.num_edges / self.num_nodes
         few = 2 * BLOCKS_PER_CLASS * classes
         require(few <= n < 2**31, f"num_nodes must lie in {few}..2^31-1 for {classes} classes, not {n}")
@@ -96,8 +94,10 @@ class SyntheticSpec:
         total = self.train + self.val + self.test
         require(total <= n, f"train, val and test add up to {total}, more than the {n} nodes")
         require(self.train >= classes, f"train must be at least {classes}, one node per class, not {self.train}")
-        reachable = self.max_degree is None or self.max_degree >= mean
-        require(reachable, f"max_degree must be at least the mean degree, {mean:g}, not {self.max_degree}")
+        if self.max_degree is not None:
+            require_integer("max_degree", self.max_degree, at_least=1)
+            reachable = self.max_degree >= mean
+            require(reachable, f"max_degree must be at least the mean degree, {mean:g}, not {self.max_degree}")
         # Distinct edges are drawn by rejection, which slows down as the pairs of nodes run out.
         size = n / (BLOCKS_PER_CLASS * classes)
         pairs = {"inside": n * (size - 1) / 2, "across": n * (n - BLOCKS_PER_CLASS * size) / 2}

@@ -7,5 +7,4 @@ from cvgnn.data.store.save_graph import write_store as write_store
 from cvgnn.data.store.store_reader import describe_store as describe_store
 from cvgnn.data.store.store_reader import open_store as open_store
 from cvgnn.data.store.store_reader import verify_store as verify_store
-from cvgnn.data.store.store_writer import ArrayStream as ArrayStream
 from cvgnn.data.store.store_writer import StoreWriter as StoreWriter

@@ -130,12 +130,9 @@ def get_features(tensors: dict[str, Tensor], form: str, num_columns: int) -> Ten
     """
     if f"{form}_indptr" not in tensors:
         return tensors.get(form)
-    # Without the constructor, which reads every entry: these arrays were checked when they were written.
-    matrix = object.__new__(SparseFeatures)
-    for field in ("indptr", "indices", "values"):
-        object.__setattr__(matrix, field, tensors[f"{form}_{field}"])
-    object.__setattr__(matrix, "num_columns", num_columns)
-    return matrix
+    # Checking would read every entry: these arrays were checked when they were written.
+    indptr, indices, values = (tensors[f"{form}_{field}"] for field in ("indptr", "indices", "values"))
+    return SparseFeatures(indptr, indices, values, num_columns, validated=True)
 
 
 def _map_array(folder: Path, entry: ArrayEntry) -> np.ndarray:

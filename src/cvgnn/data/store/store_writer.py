@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from math import prod
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self, final
 
 import numpy as np
@@ -108,9 +107,7 @@ class StoreWriter:
             self._folder, self._cleanup = folder, cleanup.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Remove everything unless `finish` was reached."""
         self._arrays.clear()
         self._folder = None
