@@ -29,8 +29,8 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
 
     Args:
         path: holds `edge_index` `[2, m]` or `edges` `[m, 2]`; `x` `[N, F]`, or its CSR parts `x_data`, `x_indices`,
-            `x_indptr`, `x_shape`; `y`, labels as in `from_arrays`; optionally `edge_weight` `[m]`,
-            `train_ids`, `val_ids`, `test_ids` (or `train_mask`, ... `[N]`), `node_names` `[N]`, `class_names` `[C]`, `num_classes`.
+            `x_indptr`, `x_shape`; `y`, labels as in `from_arrays`; optionally `edge_weight` `[m]`, `train_ids`,
+            `val_ids`, `test_ids` (or `train_mask`, ... `[N]`), `node_names` `[N]`, `class_names` `[C]`, `num_classes`.
         split, directed: as in `read_graph`.
     """
     arrays = _read_arrays(path)
