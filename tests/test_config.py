@@ -57,7 +57,7 @@ REFUSED: list[tuple[str, Any]] = [
     ),
     *(("threads", value) for value in (0, -1, True, 1.5, "2")),
     *(("seed", value) for value in (-1, True, 0.0, "0", None)),
-    *((name, value) for name in ("bias", "residual", "input_layer") for value in (0, 1, None, "False")),
+    *((name, value) for name in ("bias", "residual", "input_layer", "calibrate") for value in (0, 1, None, "False")),
     *(("device", value) for value in ("", None, 0)),
     *(("lr", value) for value in (0, 0.0, -0.01, None, *NOT_A_NUMBER)),
     *(("weight_decay", value) for value in (-1e-9, None, *NOT_A_NUMBER)),
@@ -189,6 +189,7 @@ OTHER = {
     **{name: next(n for n in names if n != getattr(DEFAULTS, name)) for name, names in CHOICES.items()},
     "model": "gcnii",  # sage and gin have a normalization of their own
     "metric": "macro_f1",
+    "calibrate": True,
     "norm_every": 17,
     "residual": True,
     "input_layer": True,

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from cvgnn.errors import CvgnnError
-from cvgnn.reference.layers import layer_norm, sigma, sigma_backward, softmax_cross_entropy
+from cvgnn.reference.layers import layer_norm, sigma, sigma_backward
+from cvgnn.reference.losses import softmax_cross_entropy
 
 
 def test_layer_norm_is_torchs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -14,10 +15,18 @@ from cvgnn.nn import GCN, MODELS, ControlVariate, Estimator, SampledSum, exact_h
 from cvgnn.ops.dropout import Dropout
 from cvgnn.optim import make_optimizer
 from cvgnn.reference import ReferenceTrainer, Spec
+from cvgnn.reference.losses import Loss, binary_cross_entropy, softmax_cross_entropy, squared_error
 from cvgnn.reference.optimizers import ReferenceOptimizer
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
-from cvgnn.training import Evaluator, NodeClassification, Trainer
+from cvgnn.training import (
+    Evaluator,
+    MultiLabelClassification,
+    NodeClassification,
+    NodeRegression,
+    Task,
+    Trainer,
+)
 from tests.build import graph_from_dense, random_adjacency, sparse_features
 from tests.optim.variants import STATE_NAMES, used
 from tests.raw_draws import raw_draws
@@ -46,6 +55,8 @@ class Case:
     input_dropout: float = 0.0
     feature_norm: str = "none"
     smoothing: float = 0.0
+    task: str = "node"
+    class_weight: str | None = None
     init: str = "uniform"
     sparse: bool = False
     D: int = 2
@@ -100,6 +111,18 @@ CASES += [
     for K, p, e in ((1, 0.0, 0.3), (2, 0.4, 0.1), (3, 0.0, 0.0))
     for s in (False, True)
     for n in ("none", "row", "l2")
+]
+CASES += [
+    replace(BASE, K=K, task=t, class_weight=w, mode=m, dropout=p, smoothing=e)
+    for t, w, e in (
+        ("node", "balanced", 0.0),
+        ("node", "0.5,2,0.25", 0.2),
+        ("multilabel", None, 0.0),
+        ("multilabel", "balanced", 0.0),
+        ("multilabel", "0.5,2,0", 0.0),
+        ("regression", None, 0.0),
+    )
+    for K, m, p in ((2, "replacement", 0.0), (3, "shuffle", 0.3))
 ]
 SPARSE = [
     replace(BASE, sparse=True, optimizer=o, form=f, norm=n, bias=n == "layer", mode=m, dropout=p, estimator=e)
@@ -201,22 +224,46 @@ class Pair:
         numbers = {"beta1": 0.9, "beta2": 0.99, "nu_min": 1e-4}
         given = used(case.optimizer, case.form, **numbers)
         common = {"lr": case.lr, "weight_decay": case.weight_decay}
+        task, loss = self._task()
+        self.model.readout = task.make_readout(seed=SEED, dtype=torch.float64)
         self.trainer = Trainer(
             model=self.model,
             estimator=self.estimator,
             loader=BatchLoader(self.graph.train_ids, self.sampler, batch_size=4, mode=case.mode, seed=SEED),
             optimizer=make_optimizer(case.optimizer, self.model.parameters(), form=case.form, **common, **given),
-            task=NodeClassification(self.graph, label_smoothing=case.smoothing),
+            task=task,
             statistics_every=4,
         )
         params = {name: p.detach().numpy().copy() for name, p in self.model.named_parameters()}
         self.replica_optimizer = ReferenceOptimizer(case.optimizer, case.form, **common, **given)
         self.replica = ReferenceTrainer(
-            A, X, self.graph.y.numpy(), params, K=self.model.num_layers,
+            A, X, task.y.numpy(), params, K=self.model.num_layers,
             fan_outs=[None] + [fan_out] * (self.model.num_layers - 1), scheme=case.scheme, estimator=case.estimator,
-            normalization=case.aggregation, smoothing=case.smoothing, optimizer=self.replica_optimizer,
+            normalization=case.aggregation, loss=loss, optimizer=self.replica_optimizer,
             control=case.control, spec=case.spec, statistics_every=4 if case.norm == "batch" else 0,
         )  # fmt: skip
+
+    def _task(self) -> tuple[Task, Loss]:
+        """The task of the case on this graph, with labels of its own, and the literal loss."""
+        case, rng = self.case, np.random.default_rng(7)
+        train, options = self.graph.train_ids.numpy(), {"class_weight": case.class_weight}
+        if case.task == "node":
+            y = self.graph.y.numpy()[train]
+            balanced = len(train) / (3 * np.maximum(np.bincount(y, minlength=3), 1))
+            weight = {None: None, "balanced": balanced}.get(case.class_weight, np.array([0.5, 2.0, 0.25]))
+            made = NodeClassification(self.graph, label_smoothing=case.smoothing, **options)
+            return made, functools.partial(softmax_cross_entropy, smoothing=case.smoothing, weight=weight)
+        if case.task == "multilabel":
+            Y = (rng.random((N, 3)) < 0.4).astype(np.int8)
+            positive = Y[train].sum(axis=0)
+            balanced = (len(train) - positive) / np.maximum(positive, 1)
+            weight = {None: None, "balanced": balanced}.get(case.class_weight, np.array([0.5, 2.0, 0.0]))
+            graph = replace(self.graph, y=torch.from_numpy(Y))
+            return MultiLabelClassification(graph, **options), functools.partial(binary_cross_entropy, weight=weight)
+        y = rng.normal(size=(N, 3)) * [1.0, 50.0, 0.0] + [0.0, 1000.0, 2.0]  # the last does not vary
+        scale = np.where(y[train].std(axis=0) > 0, y[train].std(axis=0), 1.0)
+        graph = replace(self.graph, y=torch.from_numpy(y))
+        return NodeRegression(graph), functools.partial(squared_error, center=y[train].mean(axis=0), scale=scale)
 
     def _estimator(self) -> Estimator:
         if self.case.estimator in ("ns", "exact"):

@@ -6,6 +6,7 @@ commands:
   train      train a GCN on a data set or on your own graph, and report its accuracy
   inspect    what a graph holds, what becomes of its columns, and what looks suspicious, without training
   predict    classes, probabilities or embeddings of nodes from a finished run
+  evaluate   every metric of a finished run, a table of its classes, the confusion matrix, the calibration
   reproduce  the paper's Table 5 from its tuned settings, by its protocol and by the validation protocol
   sweep      a grid of runs over any options, on all cores, resumable
   search     settings chosen by Optuna: ranges of any options, several machines on one study, resumable
@@ -22,6 +23,7 @@ examples:
   cvgnn train --graph my_graph.npz                your own graph
   cvgnn train --resume runs/a                     continue a run that was stopped or killed
   cvgnn predict runs/a --nodes 3,14 --out p.csv   predictions of the run in runs/a
+  cvgnn evaluate runs/a                           every metric of that run, and a table of its classes
   cvgnn report runs --out report.html             all runs below the folder runs, in one page to open in a browser
   cvgnn train --help                              every option with its meaning and default
 
@@ -49,8 +51,8 @@ from cvgnn._version import __version__
 from cvgnn.errors import CvgnnError, Interrupted, Stopped, require_known
 
 _COMMANDS = (
-    "train", "inspect", "predict", "reproduce", "sweep", "search", "report", "diagnose", "convert", "datasets",
-    "warmup",
+    "train", "inspect", "predict", "evaluate", "reproduce", "sweep", "search", "report", "diagnose", "convert",
+    "datasets", "warmup",
 )  # fmt: skip
 
 

@@ -16,10 +16,11 @@ from cvgnn.config import GraphSource
 
 @dataclass(frozen=True, kw_only=True)
 class PredictCommand:
-    """Predict the class of nodes with the model of a finished run.
+    """Predict the class, the labels or the numbers of nodes with the model of a finished run.
 
     Prints CSV, or writes a file with --out. The columns: node = its own id, class = the predicted one, probability =
     that of the class, label = the true class, split = train, val or test, and p_CLASS = the probability of each class.
+    Several labels a node are in the column labels, separated by |, and numbers in the column prediction.
     A few --nodes cost their neighborhood, not the graph.
     """
 
@@ -57,7 +58,6 @@ def predict_command(argv: Sequence[str]) -> int:
     from cvgnn.errors import CvgnnError, require
     from cvgnn.training.predictions import check_format, embeddings, find_nodes, predictions, read_node_list
     from cvgnn.training.run import read_run
-    from cvgnn.training.run_folder import check_is_folder, read_settings
 
     if command.embeddings is not None and not isinstance(command.embeddings, int):
         raise CvgnnError(f"embeddings must be the number of a layer, not {command.embeddings!r}")
@@ -69,16 +69,7 @@ def predict_command(argv: Sequence[str]) -> int:
     require(isinstance(command.force, bool), f"force must be True or False, not {command.force!r}")
     if command.out is not None:
         check_format(command.out, overwrite=command.force)
-    source = None
-    if command.graph is not None:
-        check_is_folder(command.run)
-        tables = read_settings(command.run / "config.json")[0].table_options()
-        source = GraphSource(graph=command.graph, **(tables if command.graph.is_dir() else {}))
-    elif command.root is not None:
-        check_is_folder(command.run)
-        dataset = read_settings(command.run / "config.json")[0].name
-        source = GraphSource(dataset=dataset, root=command.root)
-    run = read_run(command.run, source=source)
+    run = read_run(command.run, source=moved_source(command.run, command.graph, command.root))
     ids = None if command.nodes is None else find_nodes(run.graph, read_node_list(command.nodes))
     table = predictions(run, ids, columns) if command.embeddings is None else embeddings(run, command.embeddings, ids)
     if command.out is None and is_json():
@@ -90,3 +81,22 @@ def predict_command(argv: Sequence[str]) -> int:
         print(f"{len(table)} nodes written to {command.out}", file=sys.stderr)
         set_result({"nodes": len(table), "out": str(command.out)})
     return 0
+
+
+def moved_source(run: Path, graph: Path | None, root: Path | None) -> GraphSource | None:
+    """Where the graph of a run is now, read as the run read it; None for where it was.
+
+    Args:
+        run: folder of the run.
+        graph: the graph, or another one.
+        root: folder with the data set's raw files.
+    """
+    from cvgnn.training.run_folder import check_is_folder, read_settings
+
+    if graph is None and root is None:
+        return None
+    check_is_folder(run)
+    stored = read_settings(run / "config.json")[0]
+    if graph is not None:
+        return GraphSource(graph=graph, **(stored.table_options() if graph.is_dir() else {}))
+    return GraphSource(dataset=stored.name, root=root)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.reference.gcn import ESTIMATORS, Ids, Masks, batch_statistics, cv_forward_backward, exact_forward
+from cvgnn.reference.losses import Loss, softmax_cross_entropy
 from cvgnn.reference.propagation_matrix import Array, dense_P, neighbor_lists
 from cvgnn.reference.sampling import P_hat
 from cvgnn.reference.spec import GCN, Spec
@@ -43,7 +44,7 @@ class ReferenceTrainer:
     Args:
         A: Adjacency matrix [N, N].
         X: Features [N, d_0].
-        y: Labels [N].
+        y: Labels [N], or [N, C] for losses that read such.
         params: W_1 by name, in the order the optimizer sees; copied.
         K: Number of layers, a linear input layer included.
         fan_outs: D^(k) at index k, k = 1..K-1; index 0 is not read (None). -1 takes all neighbors.
@@ -51,7 +52,7 @@ class ReferenceTrainer:
         estimator: "cvd", "cv", "ns" or "exact" ("exact" reads neither fan_outs nor draws).
         control: c in [0, 1], see `gcn.cv_forward_backward`.
         normalization: One of `propagation.NORMALIZATIONS`.
-        smoothing: Of the labels, see `layers.softmax_cross_entropy`.
+        loss: Of outputs and labels, see `losses`.
         optimizer: Object with `step(W, G) -> W`.
         spec: The network; a GCN if not given.
         statistics_every: BatchNorm's statistics are computed at W_1, and again at W_t before every step t = 1, 2, ...
@@ -76,7 +77,7 @@ class ReferenceTrainer:
         estimator: str = "cv",
         control: float = 1.0,
         normalization: str = "symmetric",
-        smoothing: float = 0.0,
+        loss: Loss = softmax_cross_entropy,
         optimizer: Optimizer,
         spec: Spec = GCN,
         statistics_every: int = 0,
@@ -88,7 +89,7 @@ class ReferenceTrainer:
         )
         self.spec, self.statistics_every, self.t = spec, statistics_every, 1
         self.K, self.fan_outs, self.scheme, self.estimator = K, list(fan_outs), scheme, estimator
-        self.smoothing, self.control = smoothing, control
+        self.f, self.control = loss, control
         self.P = dense_P(A, normalization)
         self.neighbors = neighbor_lists(A)
         self.X = np.array(X, dtype=np.float64)
@@ -144,7 +145,7 @@ class ReferenceTrainer:
             batch,
             masks,
             self.estimator,
-            self.smoothing,
+            self.f,
             self.spec,
             self.statistics,
             self.control,

@@ -27,7 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cvgnn.errors import CvgnnError, require, require_known
-from cvgnn.reference.layers import ACTIVATIONS, Statistics, sigma, sigma_backward, softmax_cross_entropy
+from cvgnn.reference.layers import ACTIVATIONS, Statistics, sigma, sigma_backward
+from cvgnn.reference.losses import Loss, softmax_cross_entropy
 from cvgnn.reference.propagation_matrix import Array
 from cvgnn.reference.spec import GCN, Spec, num_layers
 from cvgnn.reference.tape import Node, concatenate, derivatives
@@ -269,7 +270,7 @@ def cv_forward_backward(
     batch: Sequence[int] | Ids,
     masks: Masks | None = None,
     estimator: str = "cv",
-    smoothing: float = 0.0,
+    loss: Loss = softmax_cross_entropy,
     spec: Spec = GCN,
     statistics: Mapping[int, Statistics] | None = None,
     control: float = 1.0,
@@ -297,7 +298,7 @@ def cv_forward_backward(
             all ones. That of layer 0 acts on P X, the one named "x" on layer 0's own rows of X, the others on H^(k)
             wherever it is read.
         estimator: "cvd", "cv", "ns" or "exact".
-        smoothing: Of the labels, see `softmax_cross_entropy`.
+        loss: Of outputs and labels, see `losses`.
         spec: The network; a GCN if not given.
         statistics: BatchNorm's (mean, var) by layer, constants for the gradient; read only with `spec.norm` "batch".
         control: c: with c Hbar in the place of Hbar, P^ H + c (P - P^) Hbar.
@@ -317,10 +318,10 @@ def cv_forward_backward(
     nodes = _forward(W, spec, P, Q, r, X, _given(statistics), scaled, masks, estimator == "cvd")
 
     logits = nodes[-1][np.searchsorted(r[K], B)]
-    loss, dlogits = softmax_cross_entropy(logits.value, np.asarray(y)[B], smoothing)
+    value, dlogits = loss(logits.value, np.asarray(y)[B])
     d = derivatives(logits, dlogits)
     H = [X]
     for node, v in zip(nodes[1:], [*r[1:], r[K]], strict=False):
         H.append(np.full((len(P), node.value.shape[1]), np.nan))
         H[-1][v] = node.value
-    return loss, {name: d[W[name]] for name in params}, H, r
+    return value, {name: d[W[name]] for name in params}, H, r

@@ -1,9 +1,8 @@
-"""The functions between Z and H, and after the last Z: norm, activation, softmax cross entropy; each with its gradient.
+"""The functions between Z and H: norm and activation, each with its gradient.
 
 Legend (the paper's letters):
     Z      pre-activation [rows, d]
     H      representation, H = sigma(Z) = act(norm(Z)) in hidden layers, H = Z in the last
-    f      loss of one node, here softmax cross entropy on the logits
     gamma, beta    the norm's affine parameters [d], "layers.k.norm.weight" and "layers.k.norm.bias"
     mean, var      of each column of Z over all nodes [d]; BatchNorm's statistics
     dQ     derivative of the batch loss by Q, of the shape of Q
@@ -15,9 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from cvgnn.errors import require
 from cvgnn.reference.propagation_matrix import Array
 
 EPS = 1e-5
@@ -100,29 +97,3 @@ def sigma_backward(
     if statistics is None:  # mean and deviation of a row depend on the row; given ones are constants
         dX = dX - dX.mean(axis=1, keepdims=True) - X * (X * dX).mean(axis=1, keepdims=True)
     return dX / deviation, grads
-
-
-def softmax_cross_entropy(logits: Array, labels: npt.NDArray[np.int64], smoothing: float = 0.0) -> tuple[float, Array]:
-    """The batch loss (1/B) sum_b f(y_b, h_b) and its derivative by the logits.
-
-        f(y, h) = log sum_c exp h[c] - sum_c q[c] h[c],    q = (1 - smoothing) e_y + smoothing / C
-
-    Args:
-        logits: One row per entry of the batch [B, C]; a repeated node has repeated rows.
-        labels: The class of each row [B].
-        smoothing: 0 in the paper, where q = e_y.
-
-    Returns:
-        The loss, and its derivative [B, C].
-
-    >>> round(softmax_cross_entropy(np.zeros((1, 2)), np.array([0]))[0], 6)
-    0.693147
-    """
-    B, C = logits.shape
-    require(
-        bool(((labels >= 0) & (labels < C)).all()), f"labels of the batch must lie in 0..{C - 1}: {labels.tolist()}"
-    )
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    q = (1.0 - smoothing) * np.eye(C)[labels] + smoothing / C
-    return float(-(q * log_softmax).sum(axis=1).mean()), (np.exp(log_softmax) - q) / B

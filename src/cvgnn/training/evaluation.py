@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
+from torch import Tensor
 
 from cvgnn.data import Propagation
 from cvgnn.nn import Network, exact_logits
@@ -37,6 +38,9 @@ class Evaluator:
             model: the network.
             metrics: names; the task's `epoch_metrics` if none is given.
         """
+        return self.task.evaluate(self.outputs(model), metrics or self.task.epoch_metrics, model.readout)
+
+    def outputs(self, model: Network) -> Tensor:
+        """`[N, out_channels]`: what the network computes for all nodes."""
         # P H W by layers over all nodes: full neighborhoods cost one pass over the edges per layer, not per node.
-        rows = exact_logits(model, self.features, self.propagation)
-        return self.task.evaluate(rows, metrics or self.task.epoch_metrics, model.readout)
+        return exact_logits(model, self.features, self.propagation)

@@ -103,6 +103,16 @@ class Run:
         """`[n, out_channels]`: what the network computes for `ids` (for all nodes if not given), such as logits."""
         return self._at(ids, exact_logits)
 
+    def evaluate(self, metrics: Sequence[str] = ()) -> dict[str, Any]:
+        """`metrics`, the values on each split by exact inference, and what else the task reports, such as `per_class`.
+
+        Args:
+            metrics: names; all of the task's if none is given.
+        """
+        rows, readout = self.outputs(), self.model.readout
+        values = self.task.evaluate(rows, metrics or self.task.metrics, readout)
+        return {"task": self.task.name, "metrics": values, **self.task.report(rows, readout)}
+
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
         return self._at(ids, functools.partial(exact_embedding, layer=layer))
@@ -305,7 +315,9 @@ def _summary(
     tests = [value for r in records if (value := r.metrics[f"test_{task.metric}"]) is not None]
     top, choose = ("max", max) if METRICS[task.metric].larger_is_better else ("min", min)
     assert trainer.evaluator is not None
-    output = trainer.evaluator(model, task.result_metrics)
+    rows = trainer.evaluator.outputs(model)
+    task.finish(rows, model.readout)
+    output = task.evaluate(rows, task.result_metrics, model.readout)
     return {
         "version": __version__,
         "dataset": graph.name,
@@ -324,6 +336,7 @@ def _summary(
         "output": config.output,
         "output_iteration": trainer.tau.tau if trainer.tau is not None else None,
         **{f"output_{name}": value for name, value in output.items()},
+        **task.report(rows, model.readout),
         "threads": torch.get_num_threads(),
         "train_seconds": round(sum(r.train_seconds for r in records), 6),
         "eval_seconds": round(sum(r.eval_seconds for r in records), 6),

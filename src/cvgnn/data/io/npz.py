@@ -29,8 +29,7 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
 
     Args:
         path: holds `edge_index` `[2, m]` or `edges` `[m, 2]`; `x` `[N, F]`, or its CSR parts `x_data`, `x_indices`,
-            `x_indptr`, `x_shape`; `y` `[N]`, integers or strings, or a
-            matrix or floating point numbers as in `from_arrays`; optionally `edge_weight` `[m]`, `train_ids`,
+            `x_indptr`, `x_shape`; `y`, labels as in `from_arrays`; optionally `edge_weight` `[m]`, `train_ids`,
             `val_ids`, `test_ids` (or `train_mask`, ... `[N]`), `node_names` `[N]`, `class_names` `[C]`, `num_classes`.
         split, directed: as in `read_graph`.
     """
@@ -90,7 +89,8 @@ def _features(arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _ids(arrays: dict[str, np.ndarray], part: str) -> np.ndarray | None:
-    ids, mask = arrays.get(f"{part}_ids"), split_mask(arrays, part, len(_required(arrays, "y")))
+    num_nodes = (*_required(arrays, "y").shape, 0)[0]  # a y without dimensions is refused later
+    ids, mask = arrays.get(f"{part}_ids"), split_mask(arrays, part, num_nodes)
     require(ids is None or mask is None, f"give {part}_ids or {part}_mask, not both")
     return ids if mask is None else mask
 

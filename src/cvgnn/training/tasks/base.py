@@ -95,8 +95,12 @@ class Task(ABC):
             readout: `model.readout`.
         """
 
+    def finish(self, rows: Tensor, readout: nn.Module | None = None) -> None:  # noqa: B027, most have nothing to do
+        """Called once after training, with the outputs of the returned weights for all nodes: fit what is fitted on the
+        validation items, into the buffers of `readout`."""
+
     def report(self, rows: Tensor, readout: nn.Module | None = None) -> dict[str, Any]:
-        """Further results of the returned weights for result.json, as JSON values: tables, for instance."""
+        """Further results of the returned weights for result.json, as JSON values, such as a table of the classes."""
         return {}
 
     @abstractmethod

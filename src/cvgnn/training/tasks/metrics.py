@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -77,6 +78,61 @@ def confusion_matrix(logits: Tensor, y: Tensor) -> Tensor:
     """
     classes = logits.shape[1]
     return torch.bincount(y * classes + logits.argmax(dim=1), minlength=classes**2).reshape(classes, classes)
+
+
+def per_class(counts: Counts) -> dict[str, list[float]]:
+    """Precision, recall and F1 of each class or label, and the number of its nodes."""
+    right = counts.right.double()
+    return {
+        "precision": (right / counts.predicted.clamp(min=1)).tolist(),
+        "recall": (right / counts.true.clamp(min=1)).tolist(),
+        "f1": counts.f1.tolist(),
+        "nodes": counts.true.tolist(),
+    }
+
+
+def reliability(probabilities: Tensor, y: Tensor, bins: int = 15) -> dict[str, Any]:
+    """How far the probability of the predicted class is from the share of right predictions (Guo et al. 2017).
+
+    Args:
+        probabilities: `[n, C]`.
+        y: int64 `[n]`.
+        bins: of equal width; entry `b` has the rows with a confidence in `(b / bins, (b + 1) / bins]`.
+
+    Returns:
+        `expected_calibration_error`, `sum_b n_b / n |accuracy_b - confidence_b|`, and for each bin its `nodes`, mean
+        `confidence` and `accuracy`, None for an empty one.
+    """
+    confidence, predicted = probabilities.double().max(dim=1)
+    place = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    nodes = torch.bincount(place, minlength=bins)
+    mean, right = (
+        torch.bincount(place, weights=values, minlength=bins) / nodes.clamp(min=1)
+        for values in (confidence, (predicted == y).double())
+    )
+
+    def column(values: Tensor) -> list[float | None]:
+        return [value if n else None for value, n in zip(values.tolist(), nodes.tolist(), strict=True)]
+
+    return {
+        "expected_calibration_error": float((nodes * (right - mean).abs()).sum() / y.numel()),
+        "nodes": nodes.tolist(),
+        "confidence": column(mean),
+        "accuracy": column(right),
+    }
+
+
+def best_temperature(logits: Tensor, y: Tensor) -> float:
+    """The `T` in 0.01..100 for which the cross entropy of `logits / T` is smallest; it is convex in `1 / T`."""
+    from scipy.optimize import minimize_scalar
+
+    z = logits.double()
+
+    def loss(log_t: float) -> float:
+        return float(torch.nn.functional.cross_entropy(z / math.exp(log_t), y))
+
+    found = minimize_scalar(loss, bounds=(math.log(0.01), math.log(100.0)), method="bounded", options={"xatol": 1e-6})
+    return math.exp(found.x)
 
 
 def balanced_accuracy(logits: Tensor, y: Tensor) -> float:

@@ -20,6 +20,9 @@ from cvgnn.sampling import Batch, NodeItems
 from cvgnn.training.tasks import metrics as m
 from cvgnn.training.tasks.base import Metrics, Task
 
+MOST_CLASSES = 100
+"""Confusion matrices of more classes are not kept in result.json."""
+
 LossFunction = Callable[..., Tensor]
 
 
@@ -33,12 +36,13 @@ class NodeTask(Task):
         metric: see `Task`.
         class_weight: the weight of each class or label in the loss: `"balanced"`, or numbers separated by commas.
         label_smoothing: share of each label that the cross entropy spreads over all classes.
+        calibrate: whether `finish` fits a temperature.
     """
 
     functions: ClassVar[Mapping[str, m.Function]]
     """The metrics: functions of scores `[n, C]` and labels."""
     options: ClassVar[tuple[str, ...]] = ()
-    """Which of `class_weight` and `label_smoothing` the loss has."""
+    """Which of `class_weight`, `label_smoothing` and `calibrate` it takes."""
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class NodeTask(Task):
         metric: str | None = None,
         class_weight: str | None = None,
         label_smoothing: float = 0.0,
+        calibrate: bool = False,
     ) -> None:
         super().__init__(graph, metric=metric)
         self.items = NodeItems(graph.train_ids)
@@ -57,8 +62,12 @@ class NodeTask(Task):
         self.out_channels = num_outputs or (graph.num_classes if self.y.dim() == 1 else self.y.shape[1])
         self.function = loss
         self.label_smoothing = label_smoothing
+        self.calibrate = calibrate
         self.weight: Tensor | None = None
         require_number("label_smoothing", label_smoothing, "a number in [0, 1)", at_least=0.0, below=1.0)
+        require(
+            not calibrate or "calibrate" in self.options, f"calibrate has no use with task {self.name!r}; leave it out"
+        )
         for name, used in (("class_weight", class_weight is not None), ("label_smoothing", label_smoothing > 0)):
             require(not used or name in self.options, f"{name} has no use with task {self.name!r}; leave it out")
             require(not used or loss is None, f"{name} is for the cross entropy, not for your own loss; leave it out")
@@ -70,7 +79,7 @@ class NodeTask(Task):
     @classmethod
     def from_config(cls, graph: Graph, config: TrainConfig, *, num_outputs: int | None, loss: Any) -> Self:
         """See `Task`."""
-        options = {name: getattr(config, name) for name in ("metric", "class_weight", "label_smoothing")}
+        options = {name: getattr(config, name) for name in ("metric", "class_weight", "label_smoothing", "calibrate")}
         return cls(graph, num_outputs=num_outputs, loss=loss, **options)
 
     def to(self, device: torch.device) -> Self:
@@ -95,7 +104,7 @@ class NodeTask(Task):
 
     def scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
         """The head: what loss and metrics take, `[n, C]`, made of the network's outputs."""
-        return rows
+        return rows if readout is None else readout(rows)
 
     @abstractmethod
     def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
@@ -111,6 +120,11 @@ class NodeTask(Task):
             for split in SPLITS
         }
 
+    def _reported(self, rows: Tensor, readout: nn.Module | None) -> tuple[str, Tensor, Tensor]:
+        """The last split that has nodes, with their scores and labels."""
+        split, ids = next((split, ids) for split, ids in reversed(self._ids().items()) if ids.numel())
+        return split, self.scores(rows[ids], readout).cpu(), self.y[ids]
+
     def _labels(self, graph: Graph) -> Tensor:
         """The labels in the form that this task has; not checked."""
         return graph.y
@@ -122,6 +136,21 @@ class NodeTask(Task):
     def _balanced(self, y: Tensor) -> Tensor:
         """The weights that `class_weight="balanced"` stands for, `[C]`."""
         raise NotImplementedError
+
+
+@final
+class Temperature(nn.Module):
+    """`rows / temperature`: another temperature makes probabilities more or less certain, and changes no prediction."""
+
+    temperature: Tensor
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("temperature", torch.ones(1, dtype=dtype))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Logits, `[n, C]`."""
+        return rows / self.temperature
 
 
 @final
@@ -142,7 +171,27 @@ class NodeClassification(NodeTask):
         "average_precision": lambda z, y: m.average_precision(*m.indicators(z.softmax(dim=1), y)),
     }
     metrics = tuple(functions)
-    options = ("class_weight", "label_smoothing")
+    options = ("class_weight", "label_smoothing", "calibrate")
+
+    def make_readout(self, *, seed: int, dtype: torch.dtype) -> nn.Module | None:
+        """The temperature, which is 1 until `finish` fits it."""
+        return Temperature(dtype) if self.calibrate else None
+
+    def finish(self, rows: Tensor, readout: nn.Module | None = None) -> None:
+        """Fit the temperature on the validation nodes."""
+        ids = self.graph.val_ids
+        if isinstance(readout, Temperature) and ids.numel():
+            readout.temperature.fill_(m.best_temperature(rows[ids].cpu(), self.y[ids]))
+
+    def report(self, rows: Tensor, readout: nn.Module | None = None) -> dict[str, Any]:
+        """Precision, recall and F1 by class, confusion matrix and calibration, on the test nodes if there are any."""
+        split, scores, y = self._reported(rows, readout)
+        matrix = m.confusion_matrix(scores, y).tolist() if self.out_channels <= MOST_CLASSES else None
+        temperature = float(readout.temperature) if isinstance(readout, Temperature) else None
+        return {
+            "per_class": {"split": split, **m.per_class(m.class_counts(scores, y)), "confusion_matrix": matrix},
+            "calibration": {"split": split, "temperature": temperature, **m.reliability(scores.softmax(dim=1), y)},
+        }
 
     def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
         """Cross entropy, the mean over the nodes by the weights of their classes."""
@@ -154,13 +203,13 @@ class NodeClassification(NodeTask):
 
     def predict_proba(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
         """`[n, C]`: class probabilities."""
-        return rows.softmax(dim=1)
+        return self.scores(rows, readout).softmax(dim=1)
 
     def prediction_columns(
         self, rows: Tensor, ids: Sequence[int] | None, names: Sequence[str] | None, readout: nn.Module | None = None
     ) -> dict[str, np.ndarray]:
         """`class`, its `probability`, the true `label`, and `p_CLASS` for each class."""
-        probabilities = self.predict_proba(rows).cpu()
+        probabilities = self.predict_proba(rows, readout).cpu()
         highest, classes = (t.numpy() for t in probabilities.max(dim=1))
         y, own = at(self.graph.y, ids), self.graph.class_names
         return {
@@ -210,6 +259,11 @@ class MultiLabelClassification(NodeTask):
     }
     metrics = tuple(functions)
     options = ("class_weight",)
+
+    def report(self, rows: Tensor, readout: nn.Module | None = None) -> dict[str, Any]:
+        """Precision, recall and F1 by label, on the test nodes if there are any."""
+        split, scores, y = self._reported(rows, readout)
+        return {"per_class": {"split": split, **m.per_class(m.label_counts(scores, y)), "confusion_matrix": None}}
 
     def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
         """Binary cross entropy."""
@@ -290,11 +344,6 @@ class NodeRegression(NodeTask):
             deviation = y.std(dim=0, correction=0)
             scale.copy_(torch.where(deviation > 0, deviation, 1.0))  # a target that does not vary is learned as it is
         return Rescale(center, scale)
-
-    def scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
-        """Predictions in the unit of the targets."""
-        assert readout is not None
-        return readout(rows)  # type: ignore[no-any-return]
 
     def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
         """Mean squared error, in units of the variance."""
