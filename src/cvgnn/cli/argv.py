@@ -42,8 +42,6 @@ def parse(command: type[T], argv: Sequence[str], *, prog: str, flags: bool = Fal
         flags: whether a boolean option takes no value, instead of True or False.
         default: the values of options that are not given, instead of the dataclass's defaults.
     """
-    twice = is_given(argv, "runs") and is_given(argv, "seeds")
-    require(not twice, "--runs and --seeds are two names of the same option; leave one of them out")
     registry = ConstructorRegistry()
     registry.primitive_rule(_rule)
     config = (tyro.conf.FlagCreatePairsOff if flags else tyro.conf.FlagConversionOff,)
@@ -51,7 +49,11 @@ def parse(command: type[T], argv: Sequence[str], *, prog: str, flags: bool = Fal
     with warnings.catch_warnings():
         # A default from the run that is resumed may be a registered name, which is not among the Literal's.
         warnings.filterwarnings("ignore", message="The field .* is annotated with type", category=UserWarning)
-        return tyro.cli(command, args=list(argv), prog=prog, config=config, registry=registry, default=start)
+        parsed = tyro.cli(command, args=list(argv), prog=prog, config=config, registry=registry, default=start)
+    # A command that has both accepts them as one option, and tyro would take the last.
+    twice = is_given(argv, "runs") and is_given(argv, "seeds")
+    require(not twice, "--runs and --seeds are two names of the same option; leave one of them out")
+    return parsed
 
 
 def option(argv: Sequence[str], name: str) -> str | None:

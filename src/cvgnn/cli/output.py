@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, final
 
+from cvgnn.utils.checked_json import finite
 from cvgnn.utils.compile_listeners import listening
 
 if TYPE_CHECKING:
@@ -111,21 +111,12 @@ def json_output() -> Iterator[None]:
         _json = False
     if _result:
         # The same values as in result.json; a NaN is not JSON, and other programs refuse it.
-        print(json.dumps(_finite(_result), default=str))
+        print(json.dumps(finite(_result), default=str))
 
 
 def is_json() -> bool:
     """Whether the result is printed as JSON (`--json`)."""
     return _json
-
-
-def _finite(value: Any) -> Any:
-    """A JSON value with None for NaN and infinity."""
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def is_quiet() -> bool:

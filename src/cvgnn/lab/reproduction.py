@@ -12,7 +12,7 @@ from cvgnn.lab import recipes
 from cvgnn.lab.recipes import BEST_DATASETS, PAPER_DATASETS, PAPER_OPTIMIZERS, best_recipe, paper_accuracy, paper_recipe
 from cvgnn.lab.sweep import accuracy_tables as tables
 from cvgnn.lab.sweep.accuracy_tables import Columns, accuracy, markdown, marked, percent_mean, tex
-from cvgnn.lab.sweep.jobs import format_value
+from cvgnn.lab.sweep.jobs import format_value, non_default, train_argv
 from cvgnn.lab.sweep.pool import Outcome
 from cvgnn.lab.sweep.summary import SweepSetting, group_by_setting
 
@@ -285,10 +285,4 @@ def train_options(config: TrainConfig) -> str:
     >>> train_options(TrainConfig(lr=0.5, num_neighbors=(5,)))
     '--num-neighbors 5 --lr 0.5'
     """
-    options = []
-    for name, default in vars(TrainConfig()).items():
-        value = getattr(config, name)
-        if value != default and name != "seed":
-            text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            options.append(f"--{name.replace('_', '-')} {text}")
-    return " ".join(options)
+    return " ".join(train_argv({name: v for name, v in non_default(config).items() if name != "seed"}))

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import reprlib
+from collections.abc import Mapping
 from typing import Any
 
 _MAX_DEPTH = 100  # of nested lists and objects; comparing or printing deeper ones may exhaust Python's stack
@@ -14,6 +15,19 @@ _CHECKSUM = "sha256"
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 80
+
+
+def finite(value: Any) -> Any:
+    """A JSON value with None for every float that JSON has no number for, and lists for tuples.
+
+    >>> finite({"a": (1.0, math.nan)})
+    {'a': [1.0, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def add_checksum(body: dict[str, Any], *, indent: int | None = 1) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,8 @@ import numpy as np
 import pytest
 
 from cvgnn.errors import CvgnnError
-from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, LineChart, read_diagnosis
+from cvgnn.lab.diagnose import record
+from cvgnn.lab.diagnose.record import KINDS, ChartLine, Diagnosis, LineChart, read_diagnosis
 from tests.lab.report.folders import write_diagnosis
 
 
@@ -107,3 +111,17 @@ def test_what_is_no_number_is_written_as_null_and_not_drawn(tmp_path: Path) -> N
     assert [(line.x, line.y, line.low) for line in found.figures[0].lines] == [
         ([1.0], [1.0], []), ([2.0], [2.0], [1.0]), ([1.0], [1.0], []),
     ]  # fmt: skip
+
+
+def test_every_text_is_used_and_every_chart_has_its_text() -> None:
+    """`texts.toml` beside the calls in the sources; a chart that names no text would fail as a `KeyError` in its test."""
+    folder = Path(record.__file__).parent
+    texts = tomllib.loads((folder / "texts.toml").read_text(encoding="utf-8"))
+    sources = "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.py"))
+    wanted = set(re.findall(r'(?:caption|line_chart)\(\s*"([\w-]+)", "([\w-]+)"', sources))
+    wanted |= {("estimator", key) for key in re.findall(r'_step_chart\("([\w-]+)"', sources)}
+    assert wanted == {(kind, name) for kind, parts in texts.items() for part in parts.values() for name in part}
+    assert set(texts) == set(KINDS)
+    for parts in texts.values():
+        for chart in parts["charts"].values():
+            assert {"title", "caption", "x_label", "y_label"} <= set(chart) <= {f.name for f in fields(LineChart)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
@@ -15,7 +14,7 @@ from cvgnn.errors import CvgnnError, error_context, require
 from cvgnn.lab.diagnose.estimates import Estimate
 from cvgnn.training.run_folder import read_object
 from cvgnn.utils import atomic_files
-from cvgnn.utils.checked_json import short
+from cvgnn.utils.checked_json import finite, short
 
 FILE_NAME = "diagnosis.json"
 KINDS = ("estimator", "history", "bias-vs-lr", "rate", "bound")
@@ -148,11 +147,11 @@ class Diagnosis:
         points = sum(len(line.x) for figure in self.figures for line in figure.lines)
         require(points <= _MOST_POINTS, f"its figures have {points} points; at most {_MOST_POINTS} are drawn")
         require(len({f.key for f in self.figures}) == len(self.figures), "two of its figures have the same key")
-        object.__setattr__(self, "data", _finite(self.data))
+        object.__setattr__(self, "data", finite(self.data))
 
     def to_json(self) -> str:
         """The content of the file: null for numbers that are infinite or NaN."""
-        return json.dumps({"version": __version__, **_finite(asdict(self))}, indent=1, allow_nan=False) + "\n"
+        return json.dumps({"version": __version__, **finite(asdict(self))}, indent=1, allow_nan=False) + "\n"
 
     def write(self, folder: Path) -> Path:
         """Write `diagnosis.json` into a folder, which is created; returns the file."""
@@ -192,15 +191,6 @@ def band_line(name: str, points: Iterable[tuple[float, Estimate]], *, reference:
     band = not reference and all(e.known for e in estimates) and any(e.low < e.high for e in estimates)
     low, high = ([e.low for e in estimates], [e.high for e in estimates]) if band else ((), ())
     return ChartLine(name, x, [e.value for e in estimates], low, high, reference)
-
-
-def _finite(value: Any) -> Any:
-    """The same with None for every float that JSON has no number for, and lists for tuples."""
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_diagnosis(file: Path) -> Diagnosis:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, final
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.diagnose.record import FILE_NAME, Diagnosis, read_diagnosis
+from cvgnn.lab.sweep.jobs import non_default, train_argv
 from cvgnn.training import EpochRecord
 from cvgnn.training.run_folder import read_metrics, read_object, read_settings
 from cvgnn.utils.checked_json import short
@@ -68,10 +69,7 @@ class RunData:
         threads = (self.result or {}).get("threads")
         if type(threads) is int:
             options.setdefault("threads", threads)
-        argv = ["cvgnn", "train"]
-        for name, value in options.items():
-            argv += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, tuple) else (value,))]
-        return shlex.join(argv)
+        return shlex.join(["cvgnn", "train", *train_argv(options)])
 
 
 @final
@@ -196,12 +194,3 @@ def _dataset_name(source: GraphSource, recorded: object) -> str:
         if option not in ("dataset", "root", "graph")
     ]
     return name[:100] + (f" ({', '.join(changes)})" if changes else "")
-
-
-def non_default(options: GraphSource | TrainConfig) -> dict[str, Any]:
-    """The options that differ from their defaults.
-
-    >>> non_default(GraphSource(split_seed=3))
-    {'split_seed': 3}
-    """
-    return {name: value for name, value in vars(options).items() if value != getattr(type(options)(), name)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -65,6 +65,25 @@ def data_and_code(graph: Graph, source: GraphSource) -> dict[str, Any]:
     """What all runs on a graph have in common: hashes of its content and of the code, and the versions."""
     plain = TrainConfig()
     return {k: v for k, v in identity(graph, source, plain, threads=1).items() if k not in plain.to_dict()}
+
+
+def non_default(options: GraphSource | TrainConfig) -> dict[str, Any]:
+    """The options that differ from their defaults.
+
+    >>> non_default(GraphSource(split_seed=3))
+    {'split_seed': 3}
+    """
+    return {name: value for name, value in vars(options).items() if value != getattr(type(options)(), name)}
+
+
+def train_argv(options: Mapping[str, Any]) -> list[str]:
+    """Options as arguments of `cvgnn train`.
+
+    >>> train_argv({"num_neighbors": (10, 5), "lr": 0.5})
+    ['--num-neighbors', '10', '5', '--lr', '0.5']
+    """
+    values = {name: value if isinstance(value, tuple) else (value,) for name, value in options.items()}
+    return [text for name, several in values.items() for text in (f"--{name.replace('_', '-')}", *map(str, several))]
 
 
 def varying_options(rows: Sequence[dict[str, Any]]) -> list[str]:
