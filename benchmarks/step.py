@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from cvgnn.lab.recipes import paper_recipe
-from cvgnn.ops import fused_layer
+from cvgnn.ops import affine
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.row_input import SparseInput
 from cvgnn.sampling import Batch
@@ -101,14 +101,14 @@ def instrumented(trainer: Trainer, batches: Iterator[Batch]) -> dict[str, float]
     places = [
         ("sampling", trainer.loader, "_batch"),
         ("gather", estimator.features, "rows"),
-        ("forward", fused_layer, "multiply_into"),
+        ("forward", affine, "multiply_into"),
         ("forward", kernels, "forward"),
         ("forward", kernels, "aggregate"),
         *(("history", history, "weighted_sum") for history in histories),
         ("history", estimator, "commit"),
         ("backward", kernels, "backward"),
-        ("backward", fused_layer, "weight_gradient"),
-        ("backward", fused_layer, "input_gradient_into"),
+        ("backward", affine, "weight_gradient"),
+        ("backward", affine, "input_gradient_into"),
         ("backward", SparseInput, "weight_gradient"),
         ("optimizer", trainer.optimizer, "step"),
     ]

@@ -13,18 +13,17 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from cvgnn.errors import CvgnnError
-from cvgnn.ops import fused_layer
+from cvgnn.ops import affine as affine_module
 from cvgnn.ops import threads as parallel
+from cvgnn.ops.affine import Affine, affine
 from cvgnn.ops.backend import plain
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.fused_layer import (
     ACTIVATIONS,
-    Affine,
     Correction,
     HiddenLayer,
     Sigma,
     activate_in_place,
-    affine,
     hidden_layer,
 )
 from cvgnn.ops.layer_kernels import PART, rows_in_part
@@ -347,13 +346,13 @@ def test_a_hidden_layer_without_bias(kind: str) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", INPUTS)
 def test_an_affine_map_is_its_plain_twin(kind: str, bias: bool, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (parallel, fused_layer):
+    for module in (parallel, affine_module):
         monkeypatch.setattr(module, "WORTH_SHARING", 0)
     with thread_count(threads):
         Z, variables = terms(kind, bias=bias)
         assert (len(parallel.row_ranges(N, 1)) > 1) == (threads > 1)
         agree(lambda: [affine(Z)], variables)
-        assert "_HiddenFunction" in str(affine(Z).grad_fn)
+        assert "_AffineFunction" in str(affine(Z).grad_fn)
         with torch.no_grad():
             torch.testing.assert_close(affine(Z), both(True, lambda: affine(Z)), rtol=0, atol=1e-10)
 
@@ -399,7 +398,7 @@ def test_the_fused_one_refuses_a_second_derivative(monkeypatch: pytest.MonkeyPat
     variables, call = small()
     with pytest.raises(CvgnnError, match="a fused layer has one derivative; for a second one compute within"):
         torch.autograd.grad(sum(t.sum() for t in call(*variables)), variables, create_graph=True)
-    for module in (parallel, fused_layer):
+    for module in (parallel, affine_module):
         monkeypatch.setattr(module, "WORTH_SHARING", 0)
     Z, weights = terms("dense", bias=True)
     with thread_count(2), pytest.raises(CvgnnError, match="a fused layer has one derivative"):

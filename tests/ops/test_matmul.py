@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cvgnn.ops import fused_layer, threads
-from cvgnn.ops.fused_layer import Affine, affine
+from cvgnn.ops import affine as affine_module
+from cvgnn.ops import threads
+from cvgnn.ops.affine import Affine, affine
 from cvgnn.ops.matmul import input_gradient_into, product, product_into, weight_gradient
 from cvgnn.training.machine import thread_count
 
@@ -17,7 +18,7 @@ SHAPES = [(0, 3, 2), (1, 1, 1), (5, 4, 7), (9, 30, 16), (40, 20, 33)]
 def computed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both ways to compute an affine map: by torch's operations, and in ranges that threads share."""
     if request.param == "fused":
-        for module in (threads, fused_layer):
+        for module in (threads, affine_module):
             monkeypatch.setattr(module, "WORTH_SHARING", 0)
     with thread_count(2):
         yield
@@ -78,10 +79,10 @@ def test_no_product_for_the_gradient_of_a_constant(monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise AssertionError("this product is not needed")
 
-    monkeypatch.setattr(fused_layer, "input_gradient_into", refuse)
+    monkeypatch.setattr(affine_module, "input_gradient_into", refuse)
     A, W, b = torch.ones(300, 2), torch.ones(2, 4, requires_grad=True), torch.ones(4, requires_grad=True)
     affine(Affine(((A, W),), b)).sum().backward()  # type: ignore[no-untyped-call]
     assert W.grad is not None
-    monkeypatch.setattr(fused_layer, "weight_gradient", refuse)
+    monkeypatch.setattr(affine_module, "weight_gradient", refuse)
     affine(Affine(((A, W.detach()),), b)).sum().backward()  # type: ignore[no-untyped-call]
     assert b.grad is not None

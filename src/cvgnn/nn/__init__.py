@@ -31,5 +31,5 @@ from cvgnn.nn.network import MODELS as MODELS
 from cvgnn.nn.network import NORMS as NORMS
 from cvgnn.nn.network import SAGE as SAGE
 from cvgnn.nn.network import Network as Network
+from cvgnn.ops.affine import Affine as Affine
 from cvgnn.ops.fused_layer import ACTIVATIONS as ACTIVATIONS
-from cvgnn.ops.fused_layer import Affine as Affine

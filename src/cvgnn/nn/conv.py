@@ -13,7 +13,8 @@ from typing import ClassVar, Literal, NamedTuple, final, get_args
 import torch
 from torch import Tensor, nn
 
-from cvgnn.ops.fused_layer import EPS, Activation, Affine, activation_function, affine
+from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.fused_layer import EPS, Activation, activation_function
 from cvgnn.ops.row_input import LayerInput
 
 Init = Literal["uniform", "glorot"]
@@ -62,6 +63,10 @@ class Conv(nn.Module, ABC):
 
     bias: Tensor | None
     residual_weight: Tensor | None
+
+    def __init_subclass__(cls) -> None:
+        if "forward" in vars(cls):  # what a base class says of its forward does not hold for another one
+            cls.only_multiplies = vars(cls).get("only_multiplies", False)
 
     def __init__(
         self,
@@ -238,11 +243,10 @@ class BatchNorm(nn.Module):
         self.var.copy_(var)
         self.mean.copy_(mean)
 
-    def forward(self, Z: Affine | Tensor) -> Affine | Tensor:
+    def forward(self, Z: Affine) -> Affine:
         """The same as an affine map: `sum_j A_j (W_j s) + (b - mean) s + shift` with `s = gain / sqrt(var + eps)`."""
         s = self.weight * torch.rsqrt(self.var + EPS)
-        if isinstance(Z, Tensor):
-            return (Z - self.mean) * s + self.bias
         # Scaling the columns of W_j scales those of Z: the norm costs d_j d multiplications, whatever the rows.
         bias = -self.mean if Z.bias is None else Z.bias - self.mean
-        return Affine(tuple((A, W * s) for A, W in Z.terms), bias * s + self.bias)
+        terms = tuple((A * s, None) if W is None else (A, W * s) for A, W in Z.terms)  # type: ignore[operator]
+        return Affine(terms, bias * s + self.bias)

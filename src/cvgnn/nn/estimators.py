@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.nn.history import History
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import Affine, Correction, HiddenLayer, MaskWeights, Sigma, hidden_layer, sampled_sum
+from cvgnn.ops.fused_layer import Correction, HiddenLayer, MaskWeights, Sigma, hidden_layer, sampled_sum
 from cvgnn.ops.row_input import DenseRows, RowInput
 from cvgnn.sampling import Batch, FeatureSource
 
@@ -87,7 +88,7 @@ class Estimator(nn.Module):
         return None
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine | Tensor, sigma: Sigma, *, drop: Dropout | None, own: bool,
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
         lazy: bool = False,
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k) = sigma(Z^(k))`, and the estimate of `(P H^(k))[r^(k+1)]`.

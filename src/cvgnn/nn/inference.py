@@ -18,8 +18,9 @@ from cvgnn.data import Propagation
 from cvgnn.errors import CvgnnError, require
 from cvgnn.nn.estimators import SampledSum
 from cvgnn.nn.network import Network
+from cvgnn.ops.affine import Affine, affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import Affine, HiddenLayer, Sigma, activate_in_place, affine
+from cvgnn.ops.fused_layer import HiddenLayer, Sigma, activate_in_place
 from cvgnn.ops.row_input import DenseRows, LazyRows, RowInput
 from cvgnn.sampling import Batch, FeatureSource, NeighborSampler
 
@@ -91,12 +92,14 @@ class FullGraph(SampledSum):
         return self._P.product(H)
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine | Tensor, sigma: Sigma, *, drop: Dropout | None, own: bool,
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
         lazy: bool = False,
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k)` of all nodes, and `P H^(k)`."""
-        # In place: of N rows a second matrix may not fit. A tensor Z is the layer's own, hence the clone.
-        H = activate_in_place(Z.clone() if isinstance(Z, Tensor) else affine(Z), sigma)
+        # In place: of N rows a second matrix may not fit. A tensor alone is the layer's own, hence the clone.
+        (_, W), *others = Z.terms
+        alone = W is None and not others and Z.bias is None
+        H = activate_in_place(affine(Z).clone() if alone else affine(Z), sigma)
         self._record(k, H)
         return HiddenLayer(H, H, PropagatedRows(self._P, H))
 

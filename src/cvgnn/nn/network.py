@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number
 from cvgnn.nn.conv import INITS, BatchNorm, Conv, GCNConv, GCNIIConv, GINConv, Init, Inputs, Linear, SAGEConv
 from cvgnn.nn.estimators import Estimator
+from cvgnn.ops.affine import Affine, affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import ACTIVATIONS, EPS, Activation, Affine, Sigma, affine
+from cvgnn.ops.fused_layer import ACTIVATIONS, EPS, Activation, Sigma
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch
 
@@ -207,10 +208,10 @@ class Network(nn.Module):
             # An Affine is not computed here: the fused layer forms Z row by row together with sigma and the sum.
             Z = self._linear(layer, x, refresh)
             if k == K and head is None:
-                yield f"Z^({K})", Z if isinstance(Z, Tensor) else affine(Z)
+                yield f"Z^({K})", affine(Z)
                 return
             if linear:
-                yield f"Z^({k})", Z if isinstance(Z, Tensor) else affine(Z)
+                yield f"Z^({k})", affine(Z)
             lazy = k < K and layers[k].only_multiplies and not linear
             out = estimator.propagate(
                 k, batch, Z, self._sigma(layer), drop=self._dropout_at(batch, k), own=self._own[k], lazy=lazy
@@ -229,18 +230,19 @@ class Network(nn.Module):
             x = x._replace(own=torch.cat([rows[: len(jumps[-1])] for rows in jumps], dim=1))
         yield f"Z^({K + 1})", affine(head(x))
 
-    def _linear(self, layer: Conv, x: Inputs, refresh: bool) -> Affine | Tensor:
+    def _linear(self, layer: Conv, x: Inputs, refresh: bool) -> Affine:
         """`Z` of a layer, with its residual and a BatchNorm folded in."""
-        Z: Affine | Tensor = layer(x)
+        Z = layer(x)
+        if isinstance(Z, Tensor):
+            Z = Affine(((Z, None),))
         if (weight := layer.residual_weight) is not None:
-            term = (x.own, weight)
-            Z = Z + affine(Affine((term,))) if isinstance(Z, Tensor) else Affine((*Z.terms, term), Z.bias)
+            Z = Affine((*Z.terms, (x.own, weight)), Z.bias)
         norm = layer.norm
         if isinstance(norm, BatchNorm):
             if refresh:
-                norm.refresh(Z if isinstance(Z, Tensor) else affine(Z))
+                norm.refresh(affine(Z))
             Z = norm(Z)
-        return Z
+        return Z  # type: ignore[no-any-return]
 
     def _sigma(self, layer: Conv) -> Sigma:
         norm = layer.norm

@@ -24,7 +24,7 @@ from cvgnn.ops.compilation import njit
 from cvgnn.ops.dropout import SCRAMBLE
 from cvgnn.ops.sampling_kernels import word
 
-RELU, ELU, GELU, IDENTITY = range(4)  # the order of `fused_layer._KINDS`
+RELU, ELU, GELU = range(3)  # the order of `fused_layer.ACTIVATIONS`
 
 PART = 256
 """The rows of one partial sum; an eighth of it in large batches, because a range of a thread consists of such parts."""
@@ -80,8 +80,6 @@ def _activate(h, kind):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True, fastmath=False, error_model="numpy")
 def _slope(v, kind):  # type: ignore[no-untyped-def]
     """The derivative of an activation other than ReLU at `v`."""
-    if kind == IDENTITY:
-        return 1.0
     if kind == ELU:
         return 1.0 if v > 0 else math.exp(v)
     return 0.5 * (1.0 + math.erf(v * math.sqrt(0.5))) + v * math.exp(-0.5 * v * v) / math.sqrt(2.0 * math.pi)
@@ -96,7 +94,7 @@ def forward(Z, bias, gain, shift, eps, kind, key, threshold, scale, H, sent, mea
         bias: `[d]`.
         gain, shift: LayerNorm's, `[d]`; empty where there is none.
         eps: LayerNorm's.
-        kind: of the activation: `RELU`, `ELU`, `GELU` or `IDENTITY`.
+        kind: of the activation: `RELU`, `ELU` or `GELU`.
         key, threshold: of dropout: an entry is dropped where its 32 random bits are below `threshold = p 2^32`.
         scale: 1/(1-p).
         H, sent: `[n, d]`; `sent` may be empty without dropout.

@@ -21,7 +21,7 @@ from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.history_write import first_outside
 from cvgnn.ops.matmul import product_into, weight_gradient
 from cvgnn.ops.row_sum import Array, Rows, linear_map, weighted_sum
-from cvgnn.ops.threads import MEMORY_COST, run_rows
+from cvgnn.ops.threads import MEMORY_COST, row_ranges, run_ranges, run_rows
 
 ELEMENTS_PER_CHUNK = 1 << 23
 """The size of a chunk of rows when all nodes are read; it bounds the memory of a converted copy."""
@@ -279,6 +279,48 @@ class SparseInput(RowInput):
         return row, torch.arange(row.numel(), device=indptr.device) - offsets[row] + indptr[ids][row], offsets
 
 
+@final
+class LazySum(LazyRows):
+    """`P^ dropout(H) + correction`, `[m, d]`, whose rows are summed when they are read.
+
+    So a thread sums the rows of its range and multiplies them while they are in its cache, without waiting for others.
+
+    Args:
+        variable: the result, which autograd knows as an output of the layer of `H`; not computed yet.
+        compute: computes rows `first..last-1` of it; called from several threads.
+        entries: the mean number of rows that one sum reads.
+    """
+
+    def __init__(self, variable: Tensor, compute: Callable[[int, int], None], entries: int) -> None:
+        self.variable: Tensor = variable
+        self.shape = variable.shape[0], variable.shape[1]
+        self._compute = compute
+        self._sum_work = MEMORY_COST * self.shape[1] * entries
+
+    def read(self, first: int, last: int) -> Tensor:
+        """See `LazyRows.read`."""
+        self._compute(first, last)
+        return part(self.variable.detach(), first, last)
+
+    def row_work(self, d: int) -> int:
+        """See `LazyRows.row_work`."""
+        return self._sum_work + self.shape[1] * d
+
+    def tensor(self) -> Tensor:
+        """All rows, differentiable."""
+        run_ranges(lambda _, first, last: self._compute(first, last), row_ranges(self.shape[0], self._sum_work))
+        return self.variable
+
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`A W`, differentiable in both."""
+        return self.tensor() @ other
+
+
 def multiply_into(Z: Tensor, A: Tensor | SparseInput, W: Tensor, *, add: bool) -> None:
     """`Z = A W`, or `Z += A W`, for rows that `RowInput.read` gave."""
     A.product_into(Z, W, add=add) if isinstance(A, SparseInput) else product_into(Z, A, W, add=add)
+
+
+def part(T: Tensor, first: int, last: int) -> Tensor:
+    """Rows `first..last-1`; without a slice where they are all rows, because a slice takes microseconds."""
+    return T if last - first == T.shape[0] else T[first:last]
