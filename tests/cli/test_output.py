@@ -28,6 +28,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "reproduce --list": (["reproduce", "--list"], "best"),
     "sweep": (["sweep", "--grid", "lr=0.1", "--set", "epochs=1", "--out", "TMP/s", "--workers", "1"], "settings"),
     "search": (["search", "--space", "lr=0.1,0.2", "--set", "epochs=1", "--trials", "1", "--out", "TMP/o"], "best"),
+    "tune": (["tune", "--set", "epochs=1", "--minutes", "0.001", "--out", "TMP/t"], "train"),
     "report": (["report", "RUN", "--out", "TMP/report.html"], "bytes"),
     "diagnose": (["diagnose", "history", *TINY], "kind"),
     "convert": (["convert", "TMP/graph.npz", "TMP/store"], "entries"),

@@ -10,6 +10,7 @@ commands:
   reproduce  the paper's Table 5 from its tuned settings, by its protocol and by the validation protocol
   sweep      a grid of runs over any options, on all cores, resumable
   search     settings chosen by Optuna: ranges of any options, several machines on one study, resumable
+  tune       good settings for your graph in a given number of minutes, and the command that trains with them
   report     one HTML file about runs: curves, tables, heat maps, and where every number comes from
   diagnose   bias and variance of the gradient, age of the histories, rate of convergence, on your graph
   convert    turn your graph (npz, CSV, Parquet, pt) into a store that opens at once, whatever its size
@@ -51,8 +52,8 @@ from cvgnn._version import __version__
 from cvgnn.errors import CvgnnError, Interrupted, Stopped, require_known
 
 _COMMANDS = (
-    "train", "inspect", "predict", "evaluate", "reproduce", "sweep", "search", "report", "diagnose", "convert",
-    "datasets", "warmup",
+    "train", "inspect", "predict", "evaluate", "reproduce", "sweep", "search", "tune", "report", "diagnose",
+    "convert", "datasets", "warmup",
 )  # fmt: skip
 
 

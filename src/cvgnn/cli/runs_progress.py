@@ -43,6 +43,7 @@ def trial_line(trial: Trial) -> str:
     """A trial that has ended, as text."""
     options = " ".join(f"{name}={format_value(value)}" for name, value in trial.params.items())
     end = f"val {accuracy('val_accuracy')(trial)}%" if trial.reason is None else f"FAILED: {trial.reason}"
+    end = "stopped early" if trial.state == "pruned" else end
     return f"trial {trial.number}  {options}  {end}"
 
 
@@ -136,3 +137,33 @@ class RunsProgress:
         if self._table is not None:
             self._table.outcomes.append(outcome)
         self.advance(outcome_line(outcome), failed=outcome.result is None, before=outcome.state == "before")
+
+
+@final
+class TimeProgress:
+    """Shows how much of a given time is over, and what happens.
+
+    Args:
+        minutes: the time.
+    """
+
+    def __init__(self, minutes: float) -> None:
+        output = Output(ignore_write_errors=True)
+        self.show, self.warn, self.print = output.show, output.warn, output.progress
+        self._console, self._end = output.console, time.monotonic() + 60.0 * minutes
+        self._bar = Progress(BarColumn(_BAR_WIDTH), TextColumn("{task.description}"), console=output.console)
+        self._task = self._bar.add_task("", total=60.0 * minutes)
+
+    def __enter__(self) -> TimeProgress:
+        if self._console.is_interactive and not is_quiet():
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def update(self, text: str) -> None:
+        """Move the bar to the present, with a text beside it."""
+        left = max(0.0, self._end - time.monotonic())
+        text = f"{timedelta(seconds=int(left))} left  {text}"[: max(0, self._console.width - _BAR_WIDTH - 3)]
+        self._bar.update(self._task, completed=(self._bar.tasks[0].total or 0.0) - left, description=text)

@@ -15,7 +15,7 @@ import pytest
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.search import study as study_file
 from cvgnn.lab.search.search_space import parse_space
-from cvgnn.lab.search.study import Study, Trial, hide_credentials, open_study
+from cvgnn.lab.search.study import Study, Trial, hide_credentials, open_study, ranked
 
 optuna = pytest.importorskip("optuna", reason="needs Optuna: pip install 'cvgnn[search]'")
 sqlalchemy = pytest.importorskip("sqlalchemy", reason="comes with Optuna")
@@ -43,6 +43,22 @@ def results(*accuracies: float) -> list[dict[str, Any]]:
 
 def states(study: Study) -> list[str]:
     return [trial.state for trial in study.trials()]
+
+
+def test_a_trial_that_falls_behind_is_pruned(storage: str) -> None:
+    with opened(storage) as study:
+        study.prune_by_median(first_trials=1, first_epochs=2)
+        study.enqueue({"lr": 0.05, "hidden": 16, "num_neighbors": "2"})
+        good, bad = study.ask("me"), study.ask("me")
+        assert good.params["lr"] == 0.05
+        assert [study.falls_behind(good.number, value, epoch) for epoch, value in enumerate((0.5, 0.8, 0.9), 1)] == [
+            False
+        ] * 3
+        study.complete(good.number, results(0.9))
+        assert [study.falls_behind(bad.number, 0.3, epoch) for epoch in (1, 2, 3)] == [False, True, True]
+        study.prune(bad.number)
+        assert states(study) == ["complete", "pruned"]
+        assert [trial.number for trial in ranked(study.trials())] == [0]
 
 
 def test_trials_are_asked_for_and_ended(storage: str, capsys: Captured) -> None:

@@ -24,7 +24,9 @@ from cvgnn.lab.sweep.jobs import Job
 from cvgnn.lab.sweep.pool import Outcome, run_each
 from cvgnn.utils.file_lock import lock_file
 
-_KEYS = ("val_accuracy", "test_accuracy", "max_test_accuracy", "best_epoch", "train_seconds")
+RESULT_KEYS = ("val_accuracy", "test_accuracy", "max_test_accuracy", "best_epoch", "train_seconds")
+"""The numbers of a finished run that a study keeps."""
+
 _FOLDER = "searching"
 
 
@@ -95,7 +97,7 @@ class Search:
         """End the trials that have waited for this run."""
         job, result = outcome.job, outcome.result
         if result is not None:
-            kept = {key: result.get(key) for key in _KEYS}
+            kept = {key: result.get(key) for key in RESULT_KEYS}
             self._results[job.name] = {"seed": job.config.seed, "run": job.name, **kept}
         else:
             self._requested.remove(job.name)  # another trial may try it again

@@ -34,7 +34,7 @@ _LONGEST_REASON = 1000
 _SETTING, _CODE, _OWNER, _RESULTS, _REASON, _CONTINUES = "setting", "code", "owner", "results", "reason", "continues"
 
 
-State = Literal["complete", "failed", "running", "waiting", "interrupted"]
+State = Literal["complete", "pruned", "failed", "running", "waiting", "interrupted"]
 
 
 @final
@@ -44,7 +44,8 @@ class Trial(SeedResults):
 
     Args:
         number: in the study.
-        state: `"interrupted"`: it was stopped or killed, and continues as another trial.
+        state: `"interrupted"`: it was stopped or killed, and continues as another trial; `"pruned"`: it was worse than
+            others at the same epoch, and was ended.
         params: Optuna's parameters; all of the space's if the trial has started.
         results: for each seed, its run and accuracies; empty unless complete.
         reason: of the failure, or None.
@@ -74,9 +75,9 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for _, trial in sorted(means.values(), key=lambda pair: -pair[0])]
 
 
-def require_optuna() -> None:
+def require_optuna(purpose: str = "cvgnn search") -> None:
     """Raise an error that says how to install Optuna, if it is missing."""
-    import_optional("optuna", extra="search", purpose="cvgnn search")
+    import_optional("optuna", extra="search", purpose=purpose)
 
 
 def hide_credentials(storage: str) -> str:
@@ -186,6 +187,32 @@ class Study:
         """End a trial that cannot be finished."""
         self._end(number, _REASON, reason[:_LONGEST_REASON], None)
 
+    def enqueue(self, params: dict[str, Any]) -> None:
+        """Let the next trial try these parameters."""
+        with _storage_errors(self.location):
+            self.study.enqueue_trial(params)
+
+    def prune_by_median(self, *, first_trials: int, first_epochs: int) -> None:
+        """From now on a trial falls behind if it is worse than the median of the others at the same epoch.
+
+        Args:
+            first_trials, first_epochs: that never fall behind.
+        """
+        self.study.pruner = optuna.pruners.MedianPruner(n_startup_trials=first_trials, n_warmup_steps=first_epochs)
+
+    def falls_behind(self, number: int, value: float, epoch: int) -> bool:
+        """Report a trial's accuracy so far; whether it is not worth to go on."""
+        trial = self._own[number]
+        with _storage_errors(self.location):
+            trial.report(value, epoch)
+            return trial.should_prune()
+
+    def prune(self, number: int) -> None:
+        """End a trial that has fallen behind."""
+        trial = self._own.pop(number)
+        with _storage_errors(self.location):
+            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+
     def release(self, trial: Trial) -> bool:
         """Let the next search that asks continue a trial; False if it has ended or another process has released it."""
 
@@ -286,7 +313,9 @@ def _enqueue_again(study: optuna.Study, trial: optuna.trial.FrozenTrial | Trial)
 
 
 def _trial(trial: optuna.trial.FrozenTrial, *, interrupted: bool) -> Trial:
-    states: dict[str, State] = {"COMPLETE": "complete", "RUNNING": "running", "WAITING": "waiting"}
+    states: dict[str, State] = {
+        "COMPLETE": "complete", "PRUNED": "pruned", "RUNNING": "running", "WAITING": "waiting"
+    }  # fmt: skip
     state = "interrupted" if interrupted else states.get(trial.state.name, "failed")
     results = trial.user_attrs.get(_RESULTS)
     if state == "complete" and not (isinstance(results, list) and all(isinstance(r, dict) for r in results)):
