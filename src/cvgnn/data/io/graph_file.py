@@ -68,7 +68,12 @@ def _read(
         from cvgnn.data.io.table_folder import read_tables
 
         fitted = None if preprocessing is None else Preprocessing.from_dict(preprocessing)
-        return read_tables(path, split=split, directed=directed, tables=tables, preprocessing=fitted)
+        graph = read_tables(path, split=split, directed=directed, tables=tables, preprocessing=fitted)
+        if fitted is None:
+            from cvgnn.data.io.suspicions import graph_suspicions, log_suspicions
+
+            log_suspicions(graph_suspicions(graph))
+        return graph
     _refuse_table_options(path, tables)
     suffix = path.suffix
     require(path.is_file(), f"it is neither a file nor a folder; {_FORMS}")
