@@ -54,6 +54,7 @@ def predict_command(argv: Sequence[str]) -> int:
     command = parse(PredictCommand, argv, prog="cvgnn predict")
 
     from cvgnn.cli.output import is_json, set_result
+    from cvgnn.data.store import is_store
     from cvgnn.errors import CvgnnError, require
     from cvgnn.training.predictions import check_format, embeddings, find_nodes, predictions, read_node_list
     from cvgnn.training.run import read_run
@@ -73,7 +74,8 @@ def predict_command(argv: Sequence[str]) -> int:
     if command.graph is not None:
         check_is_folder(command.run)
         tables = read_settings(command.run / "config.json")[0].table_options()
-        source = GraphSource(graph=command.graph, **(tables if command.graph.is_dir() else {}))
+        is_table = command.graph.is_dir() and not is_store(command.graph)
+        source = GraphSource(graph=command.graph, **(tables if is_table else {}))
     elif command.root is not None:
         check_is_folder(command.run)
         dataset = read_settings(command.run / "config.json")[0].name
