@@ -36,7 +36,10 @@ _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _SNIFFED_ROWS = 1000
 _SNIFFED_BYTES = 1 << 20
 _WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # an integer as pandas and Excel write it after a cell was missing
-GAPS = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "Null", "None", "?")
+GAPS = (
+    "", "NA", "N/A", "n/a", "n.a.", "#N/A", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "Null", "#NULL!", "None", "?",
+    "-", "--",
+)  # fmt: skip
 """What a missing cell may hold."""
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 _OTHER_FORMATS = {
