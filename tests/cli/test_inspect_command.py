@@ -21,16 +21,16 @@ def test_what_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         "21 nodes, 3 edges",
         "degrees: 0 to 2, median 0",
         "components: 18, the largest with 3 nodes",
-        "  unknown" if "unknown" in out else "  x",
         "copy    category  one-hot: 2 values; 5.0 % missing, with an indicator",
         "1 classes have no training node: z",
-        "16 nodes have no edge",
+        "16 of 21 nodes have no edge",
         "nodes have the same features as another node",
         "the test split is empty",
     ):
         assert text in out
     assert "column 'node_id' is the id" in err
     assert "what it becomes" not in err
+    assert "training node" not in err
 
 
 def test_other_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

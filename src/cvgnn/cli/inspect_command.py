@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,14 +54,15 @@ def inspect_command(argv: Sequence[str]) -> int:
     from cvgnn.cli.output import set_result
     from cvgnn.training.graph_source import load_source
 
-    logging.getLogger("cvgnn.data.io.table_folder.columns").setLevel(logging.WARNING)  # printed below
-    graph = load_source(source)
-    for line in describe(graph):
+    with _printed_below() as noted:
+        graph = load_source(source)
+    found = list(dict.fromkeys([*noted, *suspicions(graph)]))
+    for line in [*describe(graph), "suspicions:" if found else "suspicions: none", *(f"  {line}" for line in found)]:
         print(line)
     set_result(
         {
             "nodes": graph.num_nodes, "entries": graph.num_edges, "features": graph.num_features,
-            "classes": graph.num_classes, "split": graph.split, "suspicions": suspicions(graph),
+            "classes": graph.num_classes, "split": graph.split, "suspicions": found,
         }
     )  # fmt: skip
     return 0
@@ -97,8 +99,7 @@ def describe(graph: Graph) -> list[str]:
     if graph.preprocessing is not None:
         columns = Preprocessing.from_dict(graph.preprocessing).table()
         lines += ["columns:", print_table([("column", "kind", "what it becomes"), *columns])]
-    found = suspicions(graph)
-    return [*lines, "suspicions:" if found else "suspicions: none", *(f"  {line}" for line in found)]
+    return lines
 
 
 def suspicions(graph: Graph) -> list[str]:
@@ -106,15 +107,11 @@ def suspicions(graph: Graph) -> list[str]:
     import numpy as np
     import torch
 
-    found = []
-    y, names = graph.y.numpy(), graph.class_names
-    known = set(np.unique(y[y >= 0]).tolist())
-    absent = sorted(known - set(y[graph.train_ids.numpy()].tolist()))
-    if absent:
-        shown = ", ".join(str(c) if names is None else names[c] for c in absent[:5])
-        found.append(f"{len(absent)} classes have no training node: {shown}; they are never predicted")
+    from cvgnn.data.io.suspicions import graph_suspicions
+
+    found = graph_suspicions(graph)
     alone = int((graph.degree == 0).sum())
-    if alone:
+    if 0 < 2 * alone <= graph.num_nodes:
         found.append(f"{alone} nodes have no edge; they are classified by their own features alone")
     if isinstance(graph.x, torch.Tensor):
         rows = np.ascontiguousarray(graph.x.numpy())
@@ -122,7 +119,20 @@ def suspicions(graph: Graph) -> list[str]:
         same = int((repeats - 1).sum())
         if same:
             found.append(f"{same} nodes have the same features as another node")
-    for part in ("val", "test"):
-        if getattr(graph, f"{part}_ids").numel() == 0:
-            found.append(f"the {part} split is empty")
     return found
+
+
+@contextmanager
+def _printed_below() -> Iterator[list[str]]:
+    """Keep what is printed anyway out of the log; yields the suspicions that reading finds."""
+    columns, noted = (logging.getLogger(f"cvgnn.data.io.{name}") for name in ("table_folder.columns", "suspicions"))
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    noted.addHandler(handler)
+    columns.propagate = noted.propagate = False
+    try:
+        yield lines
+    finally:
+        columns.propagate = noted.propagate = True
+        noted.removeHandler(handler)

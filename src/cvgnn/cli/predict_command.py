@@ -91,6 +91,7 @@ def moved_source(run: Path, graph: Path | None, root: Path | None) -> GraphSourc
         graph: the graph, or another one.
         root: folder with the data set's raw files.
     """
+    from cvgnn.data.store import is_store
     from cvgnn.training.run_folder import check_is_folder, read_settings
 
     if graph is None and root is None:
@@ -98,5 +99,6 @@ def moved_source(run: Path, graph: Path | None, root: Path | None) -> GraphSourc
     check_is_folder(run)
     stored = read_settings(run / "config.json")[0]
     if graph is not None:
-        return GraphSource(graph=graph, **(stored.table_options() if graph.is_dir() else {}))
+        is_table = graph.is_dir() and not is_store(graph)
+        return GraphSource(graph=graph, **(stored.table_options() if is_table else {}))
     return GraphSource(dataset=stored.name, root=root)

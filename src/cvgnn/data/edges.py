@@ -112,8 +112,9 @@ def compress(
     first = np.append(True, key[1:] != key[:-1])[: key.size]
     conflict = np.flatnonzero(~first[1:] & (weight[1:] != weight[:-1]))
     if conflict.size:
+        pairs = np.unique(np.sort(np.stack([listed[conflict], listed[conflict + 1]], axis=1), axis=1), axis=0)
         at = int(conflict[0])
-        raise ConflictingWeights(divmod(int(key[at]), 1 << 32), listed[at : at + 2], weight[at : at + 2])
+        raise ConflictingWeights(divmod(int(key[at]), 1 << 32), pairs, weight[at : at + 2])
     key, weight = key[first], weight[first]
     indptr = np.searchsorted(key, np.arange(num_nodes + 1) << 32)
     return indptr, key.astype(np.int32), weight  # the cast keeps the lower 32 bits, the source
@@ -150,12 +151,12 @@ def compress_unweighted(
 
 
 class ConflictingWeights(CvgnnError):
-    """One edge is listed with two weights.
+    """One edge or more is listed with two weights.
 
     Args:
-        edge: its two nodes.
-        listed: the two places in the list of edges.
-        weight: the weight at each.
+        edge: the two nodes of the first.
+        listed: `[conflicts, 2]`, the two places of each in the list of edges.
+        weight: the two weights of the first.
     """
 
     def __init__(self, edge: tuple[int, int], listed: np.ndarray, weight: np.ndarray) -> None:

@@ -52,8 +52,9 @@ class TableOptions:
     """What to do with an edge whose node is not in the table of nodes: report an error, or leave the edge out."""
 
     preprocess: Literal["auto", "none"] = "auto"
-    """auto = scale numbers, encode categories and dates and fill gaps, fitted on the training nodes; none = every
-    feature must be a number and is used as it is."""
+    """auto = scale numbers, encode categories and dates and fill gaps, fitted on the training nodes, and standardise
+    dense features of .npz and .pt whose scales differ by more than 100; none = every feature must be a number and is
+    used as it is."""
 
     def __post_init__(self) -> None:
         for name in _LISTS:

@@ -20,6 +20,7 @@ from torch import Tensor
 from cvgnn._version import __version__
 from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data import Graph, Propagation
+from cvgnn.data.io.dense_features import MAX_RATIO, scale_ratio
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, Interrupted, require
 from cvgnn.nn import Network, exact_embedding, exact_logits
@@ -48,7 +49,6 @@ from cvgnn.utils.formatting import join_printable
 from cvgnn.utils.stop_signals import StopRequest, stop_requests
 
 _log = logging.getLogger(__name__)
-_ROWS_LOOKED_AT = 10_000
 _PYTHON_GRAPH = GraphSource(dataset=IN_MEMORY)
 
 
@@ -223,17 +223,12 @@ def train(
 
 def _warn_about_scales(graph: Graph) -> None:
     """Warn about dense columns of very different scale: the largest would decide everything."""
-    if not isinstance(graph.x, Tensor) or graph.preprocessing is not None:
-        return
-    x = graph.x[graph.train_ids[:_ROWS_LOOKED_AT]].double()
-    # Words and indicators are mostly 0 and differ in scale by their frequency alone.
-    scale = (x * x).mean(dim=0).sqrt()[(x != 0).double().mean(dim=0) > 0.5]
-    if scale.numel() > 1 and float(scale.max()) > 100 * float(scale.min()):
+    ratio = 1.0 if graph.preprocessing is not None else scale_ratio(graph)
+    if ratio > MAX_RATIO:
         _log.warning(
             "the features' columns differ in scale by a factor of %.0f, and the largest would decide everything; "
-            "standardise them, x = (x - x[train_ids].mean(0)) / x[train_ids].std(0), or give the graph as tables, "
-            "which --preprocess auto standardises",
-            float(scale.max() / scale.min()),
+            "standardise them with graph = cvgnn.data.io.standardize(graph), or leave out --preprocess none",
+            ratio,
         )
 
 
@@ -366,8 +361,8 @@ def read_run(
         fitted = path / "preprocessing.json"
         preprocessing = read_object(fitted) if fitted.is_file() else None
         place = source or stored
-        if preprocessing is None and place.graph is not None and place.graph.is_dir() and not is_store(place.graph):
-            # The model was not trained on preprocessed tables; fitting one on other data would change its input.
+        if preprocessing is None and place.graph is not None and not is_store(place.graph):
+            # The model was not trained on preprocessed features; fitting them on other data would change its input.
             place = dataclasses.replace(place, preprocess="none")
         graph = load_source(place, trusted=source is not None, preprocessing=preprocessing)
     # Of the graph it was trained on: another graph may have fewer classes.

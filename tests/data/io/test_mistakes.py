@@ -1,143 +1,92 @@
-"""Tables with typical mistakes: one report names all of them, and nothing is trained on nonsense."""
+"""Tables with typical mistakes: one report names all of them, and nothing is trained on silently."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
+from cvgnn.cli.main import main
 from cvgnn.data.io import read_graph
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError
-
-COLUMNS = ("id", "age", "income", "city", "joined", "member", "label", "split")
-ROWS = [
-    [f"n{i}", str(20 + i), str(1000 * i + 500), ("Rome", "Oslo")[i % 2], f"2024-01-{i + 1:02}", ("yes", "no")[i % 3 == 0],
-     ("a", "b")[i % 2], ("train", "train", "train", "val", "test")[i % 5]]
-    for i in range(20)
-]  # fmt: skip
-EDGES = [["n0", "n1", "1"], ["n1", "n2", "2"], ["n2", "n3", "0.5"]]
-
-Cell = tuple[int, str, str]
-
-# Cells of the nodes (row from 0, column, new text), cells of the edges, and parts of the report.
-CASES: list[tuple[str, list[Cell], list[Cell], list[str]]] = [
-    *(
-        (f"{column}: {text!r}", [(6, column, text)], [], [f"line 8, column '{column}': {text!r} is no number"])
-        for column in ("age", "income")
-        for text in ("abc", "12a", "1 2", "1.2.3", "--5", "12 years", "twelve", "5%", "$5", "0x1G", "1e", "O5", "4O", "l7", "@")
-    ),
-    *(
-        (f"joined: {text!r}", [(6, "joined", text)], [], [f"line 8, column 'joined': {text!r} is no date"])
-        for text in ("soon", "2024-13-01", "2024-02-30", "01.02.2024", "2024", "yesterday", "2024-1-1", "today", "Jan 5", "0000-00-00")
-    ),
-    *(
-        (f"member: {text!r}", [(8, "member", text)], [], [f"column 'member': {text!r} is neither true nor false"])
-        for text in ("maybe", "2", "yess", "-1", "both")
-    ),
-    *(
-        (f"split: {text!r}", [(6, "split", text)], [], [f"line 8, column 'split': unknown split {text!r}"])
-        for text in ("trian", "tets", "holdout", "1", "val1", "T")
-    ),
-    *((f"id twice {i}", [(i, "id", "n0")], [], [f"line {i + 2}, column 'id': 'n0' was listed before"]) for i in (4, 9)),
-    *((f"no id {i}", [(i, "id", "")], [], ["nothing where the node's id must be"]) for i in (4, 19)),
-    *((f"no label {i}", [(i, "label", "")], [], [f"line {i + 2}, column 'label': nothing"]) for i in (0, 3, 4)),
-    *(
-        (f"{end} {text!r}", [], [(1, end, text)], [f"edges.csv, line 3, column {end!r}: "])
-        for end in ("source", "target")
-        for text in ("n99", "", "N1", "0", "n01", "n1.0", "x", "?", "n20", "n-1", "n1 ", "None")
-    ),
-    *(
-        (f"weight {text!r}", [], [(1, "weight", text)], ["edges.csv, line 3, column 'weight': "])
-        for text in ("0", "-1", "", "nan", "inf", "two", "-inf", "1e400", "NA", "1,5", "-0.0")
-    ),
-    *(
-        (f"infinite {text}", [(6, "income", text)], [], ["line 8, column 'income': "])
-        for text in ("inf", "-inf", "1e300", "Infinity")
-    ),
-    (
-        "several at once",
-        [(2, "age", "x"), (6, "income", "y"), (8, "joined", "z"), (9, "split", "w")],
-        [(0, "source", "q"), (1, "weight", "-3")],
-        ["6 mistakes in the tables:", "'x' is no number", "'y' is no number", "'z' is no date", "unknown split 'w'",
-         "'q' is no node", "-3; weights must be positive"],
-    ),
-    (
-        "decimal commas everywhere",
-        [(i, "income", f'"{i},50"') for i in range(20)],
-        [],
-        ["column 'income': '0,50' looks like a number in another notation"],
-    ),
-    (
-        "days and months that may be swapped",
-        [(i, "joined", f"0{i % 9 + 1}/0{i % 7 + 1}/2024") for i in range(20)],
-        [],
-        ["column 'joined': '01/01/2024': the dates may be day/month or month/day"],
-    ),
-    ("no training nodes", [(i, "split", "val") for i in range(20)], [], ["column 'split': no row is 'train'"]),
-    ("more than twenty", [], [(i % 3, "source", "q") for i in range(3)], ["3 mistakes in the tables"]),
-]  # fmt: skip
+from tests.data.io.bad_tables import EDGES, ERRORS, NODES, TOLD, Files, edges, nodes
 
 
-def write(folder: Path, nodes: list[Cell], edges: list[Cell]) -> None:
-    rows, ends = [list(row) for row in ROWS], [list(row) for row in EDGES]
-    for row, column, text in nodes:
-        rows[row][COLUMNS.index(column)] = text
-    for row, column, text in edges:
-        ends[row][("source", "target", "weight").index(column)] = f'"{text}"' if "," in text else text
-    for name, header, lines in (("nodes", COLUMNS, rows), ("edges", ("source", "target", "weight"), ends)):
-        (folder / f"{name}.csv").write_text("\n".join(map(",".join, [header, *lines])) + "\n")
+def write(folder: Path, files: Files) -> Path:
+    """The good folder with other files."""
+    for name, content in ({"nodes.csv": NODES, "edges.csv": EDGES} | files).items():
+        if content is not None:
+            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
 
 
-def test_the_table_without_mistakes_is_read(tmp_path: Path) -> None:
-    write(tmp_path, [], [])
-    assert read_graph(tmp_path).num_nodes == 20
+def test_the_table_without_mistakes_is_read_without_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert read_graph(write(tmp_path, {})).num_nodes == 30
+    assert caplog.records == []
 
 
-@pytest.mark.parametrize(("nodes", "edges", "parts"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_report_names_all_mistakes(nodes: list[Cell], edges: list[Cell], parts: list[str], tmp_path: Path) -> None:
-    write(tmp_path, nodes, edges)
+@pytest.mark.parametrize(("files", "parts"), [case[1:] for case in ERRORS], ids=[case[0] for case in ERRORS])
+def test_a_report_names_all_mistakes(files: Files, parts: list[str], tmp_path: Path) -> None:
     with pytest.raises(CvgnnError) as caught:
-        read_graph(tmp_path)
+        read_graph(write(tmp_path, files))
+    message = str(caught.value)
     for part in parts:
-        assert part in str(caught.value)
+        assert part in message
+    lines = message.splitlines()
+    # Every line names a file or the folder; the count is that of the lines, or of those that are left out too.
+    assert all(str(tmp_path) in line for line in lines if "mistakes in the tables" not in line and " more" not in line)
+    if len(lines) > 1:
+        left_out = int(lines[-1].split()[2]) if "... and " in lines[-1] else 0
+        assert int(lines[0].split()[0]) == len(lines) - 1 - bool(left_out) + left_out
 
 
-def test_there_are_a_hundred_cases() -> None:
-    assert len(CASES) >= 100
+@pytest.mark.parametrize(("files", "parts"), [case[1:] for case in TOLD], ids=[case[0] for case in TOLD])
+def test_what_is_odd_is_told(files: Files, parts: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "cvgnn"):
+        graph = read_graph(write(tmp_path, files))
+    assert graph.train_ids.numel() > 0
+    for part in parts:
+        assert part in caplog.text
+
+
+def test_there_are_more_than_a_hundred_different_tables() -> None:
+    names = [case[0] for case in (*ERRORS, *TOLD)]
+    assert len(set(names)) == len(names) >= 150
+
+
+@pytest.mark.parametrize("command", ["inspect", "train --graph", "convert"])
+def test_a_report_on_the_command_line(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = {"nodes.csv": nodes((2, "age", "x"), drop=""), "edges.csv": edges((0, 0, "q"))}
+    write(tmp_path, dict(bad))
+    out = [str(tmp_path / "store")] if command == "convert" else []
+    assert main([*command.split(), str(tmp_path), *out]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("cvgnn: 2 mistakes in the tables:\n  ")
+    assert "Traceback" not in err
 
 
 def test_the_first_twenty_are_told_and_the_others_counted(tmp_path: Path) -> None:
-    write(tmp_path, [], [])
-    with (tmp_path / "edges.csv").open("a") as file:
-        file.writelines(f"n0,x{i},1\n" for i in range(50))
     with pytest.raises(CvgnnError) as caught:
-        read_graph(tmp_path)
+        read_graph(write(tmp_path, {"edges.csv": edges(more="".join(f"n0,x{i},1\n" for i in range(50)))}))
     lines = str(caught.value).splitlines()
     assert lines[0] == "50 mistakes in the tables:"
     assert len(lines) == 22
     assert lines[-1] == "  ... and 30 more"
 
 
-def test_rows_of_another_length_are_all_told(tmp_path: Path) -> None:
-    write(tmp_path, [], [])
-    with (tmp_path / "nodes.csv").open("a") as file:
-        file.write("m1,1\nm2,1,2,3,4,5,6,7,8,9\n")
-    with pytest.raises(CvgnnError, match=r"2 mistakes(.|\n)*line 22: 2 fields(.|\n)*line 23: 10 fields"):
-        read_graph(tmp_path)
-
-
-def test_a_measured_number_is_no_class(tmp_path: Path) -> None:
-    rows = "".join(f"{i},{i % 9},{i / 7:.3f}\n" for i in range(200))
-    (tmp_path / "nodes.csv").write_text(f"id,f,label\n{rows}")
-    (tmp_path / "edges.csv").write_text("source,target\n")
-    with pytest.raises(CvgnnError, match="200 different labels in 200 rows; a label is a class"):
-        read_graph(tmp_path)
-
-
-def test_mistakes_in_an_option(tmp_path: Path) -> None:
-    write(tmp_path, [], [])
-    with pytest.raises(CvgnnError, match=r"unknown column 'cty'.*did you mean 'city'"):
-        read_graph(tmp_path, tables=TableOptions(category=("cty",)))
+def test_mistakes_in_options(tmp_path: Path) -> None:
+    write(tmp_path, {})
+    with pytest.raises(CvgnnError) as caught:
+        read_graph(tmp_path, tables=TableOptions(category=("cty",), ignore=("agee",), label_column="lab"))
+    message = str(caught.value)
+    for part in ("3 mistakes", "did you mean 'city'?", "did you mean 'age'?", "has no column 'lab'"):
+        assert part in message
     with pytest.raises(CvgnnError, match="is in two of the options"):
         TableOptions(category=("city",), ignore=("city",))
+    with pytest.raises(CvgnnError, match=r"30 mistakes(.|\n)*'Rome' is no number"):
+        read_graph(tmp_path, tables=TableOptions(numeric=("city",)))
+    (tmp_path / "nodes.csv").write_text(nodes(drop="split"))
+    with pytest.raises(CvgnnError, match=r"30 mistakes(.|\n)*'Rome' is no date and no number"):
+        read_graph(tmp_path, tables=TableOptions(split_by="city"))

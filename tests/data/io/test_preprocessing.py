@@ -180,6 +180,7 @@ NODES = "id,f,label\nä,5,x\nb,7,y\nc,6,x\n"
         ("nodes.tsv.gz", gzip.compress(NODES.replace(",", "\t").encode())),
         ("nodes.csv.zst", pa.compress(NODES.encode(), "zstd", asbytes=True)),
     ],
+    ids=["semicolon", "tab", "bar", "Windows-1252", "UTF-16", "gzip", "tab and gzip", "zstd"],  # gzip has a time in it
 )
 def test_delimiters_encodings_and_compression(name: str, data: bytes, tmp_path: Path) -> None:
     graph = table(tmp_path, data, "source,target\nb,c\n", name)

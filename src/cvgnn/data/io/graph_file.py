@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 from cvgnn.data import Graph, RandomSplit
+from cvgnn.data.io.dense_features import standardize
 from cvgnn.data.io.npz import read_npz
 from cvgnn.data.io.pyg_file import read_pt
 from cvgnn.data.io.size_checks import reading
@@ -14,6 +16,7 @@ from cvgnn.errors import require
 
 _FORMS = "a graph is a .npz or .pt file, a folder with nodes and edges as .csv or .parquet, or a store"
 _READERS = {".npz": read_npz, ".pt": read_pt}
+_log = logging.getLogger(__name__)
 
 
 def read_graph(
@@ -30,9 +33,10 @@ def read_graph(
         path: a store (see `cvgnn convert`), a `.npz`, a folder with `nodes` and `edges` as CSV or Parquet, or a `.pt`.
         split: the random split where the file has none; `RandomSplit()` if not given. `Graph.split` records it.
         directed: keep the directions of the edges instead of making the graph undirected. A store has its own.
-        tables: names and kinds of columns, for a folder of tables alone.
+        tables: names and kinds of columns, for a folder of tables alone; but for `preprocess`, which also holds for the
+            dense features of a `.npz` and `.pt`: they are standardised where their scales differ by more than 100.
         preprocessing: how columns become features, as `Graph.preprocessing` of the graph that a model was trained on
-            has it; for a folder of tables. Fitted on the training nodes if not given.
+            has it. Fitted on the training nodes if not given.
 
     Returns:
         The graph, checked. Features are float32, except in a store, which keeps its dtype.
@@ -45,6 +49,8 @@ def read_graph(
             return _read(path, split, directed, tables or TableOptions(), preprocessing)
     _refuse_table_options(path, tables)
     graph = open_store(path)
+    if preprocessing is not None:
+        _check_features_of_store(path, graph, preprocessing)
     check_indices(path, graph)  # compiled code relies on them
     require(
         graph.directed or not directed,
@@ -53,9 +59,21 @@ def read_graph(
     return graph
 
 
-def _refuse_table_options(path: Path, tables: TableOptions | None) -> None:
+def _check_features_of_store(path: Path, graph: Graph, preprocessing: dict[str, Any]) -> None:
+    """Refuse a store whose features were made from columns in another way than those a model was trained on."""
+    own = graph.preprocessing
+    if own is None:
+        _log.warning("%s does not say how its features were made; they must be made as for the run's graph", path)
+        return
+    require(
+        own.get("columns") == preprocessing.get("columns"),
+        f"the features of {path} were fitted on other data than the run's; give the tables it was converted from",
+    )
+
+
+def _refuse_table_options(path: Path, tables: TableOptions | None, but: str = "") -> None:
     """Refuse options of tables for a graph that is none: they would have no effect."""
-    given = [] if tables is None else tables.given()
+    given = [] if tables is None else [name for name in tables.given() if name != but]
     require(not given, f"{path} is no folder of tables, so {', '.join(given)} would do nothing; leave it out")
 
 
@@ -68,8 +86,13 @@ def _read(
         from cvgnn.data.io.table_folder import read_tables
 
         fitted = None if preprocessing is None else Preprocessing.from_dict(preprocessing)
-        return read_tables(path, split=split, directed=directed, tables=tables, preprocessing=fitted)
-    _refuse_table_options(path, tables)
+        graph = read_tables(path, split=split, directed=directed, tables=tables, preprocessing=fitted)
+        if fitted is None:
+            from cvgnn.data.io.suspicions import graph_suspicions, log_suspicions
+
+            log_suspicions(graph_suspicions(graph))
+        return graph
+    _refuse_table_options(path, tables, "preprocess")
     suffix = path.suffix
     require(path.is_file(), f"it is neither a file nor a folder; {_FORMS}")
     require(
@@ -77,4 +100,5 @@ def _read(
         f"it is a single table; give the folder that holds nodes{suffix} and edges{suffix}",
     )
     require(suffix in _READERS, f"unknown file type {suffix!r}; {_FORMS}")
-    return _READERS[suffix](path, split=split, directed=directed)
+    graph = _READERS[suffix](path, split=split, directed=directed)
+    return graph if tables.preprocess == "none" else standardize(graph, preprocessing)

@@ -12,7 +12,7 @@ from cvgnn.data.io.size_checks import FileError
 if TYPE_CHECKING:
     from cvgnn.data.io.table_file import TableFile
 
-_SHOWN = 20
+SHOWN = 20
 
 
 @final
@@ -21,12 +21,12 @@ class Mistakes:
 
     def __init__(self) -> None:
         self.count = 0
-        self._found: list[str | tuple[TableFile, int, str | None, str]] = []
+        self._found: list[str | tuple[TableFile, int, str, str]] = []
 
     def note(self, message: str) -> None:
         """A mistake that concerns a whole table or column; the message names the file."""
         self.count += 1
-        if len(self._found) < _SHOWN:
+        if len(self._found) < SHOWN:
             self._found.append(message)
 
     def cells(
@@ -41,7 +41,7 @@ class Mistakes:
             what: gets a row and says what is wrong; called only for the rows that are reported in words.
         """
         self.count += len(rows)
-        for row in rows[: _SHOWN - len(self._found)]:
+        for row in rows[: SHOWN - len(self._found)]:
             self._found.append((table, int(row), column, what(int(row))))
 
     def check(self) -> None:
@@ -55,9 +55,7 @@ class Mistakes:
                 rows.setdefault(item[0], set()).add(item[1])
         places = {table: table.places(sorted(wanted)) for table, wanted in rows.items()}
         lines = [
-            item
-            if isinstance(item, str)
-            else f"{item[0].path}, {places[item[0]][item[1]]}, column {item[2]!r}: {item[3]}"
+            item if isinstance(item, str) else item[0].message(places[item[0]][item[1]], item[2], item[3])
             for item in self._found
         ]
         if self.count == 1:

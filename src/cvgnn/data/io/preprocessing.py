@@ -19,8 +19,9 @@ from __future__ import annotations
 import datetime
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, TypeAlias, final
 from zlib import crc32
@@ -30,6 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cvgnn.data.io.size_checks import FileError
+from cvgnn.data.table_options import TableOptions
+from cvgnn.errors import CvgnnError
 from cvgnn.utils.formatting import join_printable
 
 Cells: TypeAlias = Any
@@ -38,22 +41,22 @@ Cells: TypeAlias = Any
 Report = Callable[[str, np.ndarray, Callable[[int], str]], None]
 """Gets a column, rows and what is wrong in a row."""
 
-KINDS = ("number", "boolean", "category", "date", "text", "vector", "dropped")
 ONE_HOT_LIMIT = 64
 HASHED = 128  # features of a category with more values, or of a text
 _CLIP = 10.0  # standard deviations
 _QUANTILES = 255
 _SKEWED = 3.0
 _MAX_COLUMNS = 1 << 20
+_SNIFFED_DATES = 1000
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "t": 1.0, "y": 1.0, "false": 0.0, "no": 0.0, "f": 0.0, "n": 0.0}
-_DATE_FORMATS = ("iso", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y")
+_DATE_FORMS = {
+    "iso": "2024-01-31", "%Y/%m/%d": "2024/01/31", "%d.%m.%Y": "31.01.2024", "%d/%m/%Y": "31/01/2024",
+    "%m/%d/%Y": "01/31/2024", "%d-%m-%Y": "31-01-2024", "%d-%b-%Y": "31-Jan-2024", "%d %b %Y": "31 Jan 2024",
+    "%b %d, %Y": "Jan 31, 2024",
+}  # fmt: skip
 _EPOCH = datetime.datetime(1970, 1, 1)
-_OTHER_NUMBER = re.compile(r"[-+]?[$€£]?\s?\d[\d.,\s']*\s?[%$€£]?")
-_NUMERIC_FIELDS = {
-    "number": ("mean", "std", "fill"),
-    "boolean": ("fill",),
-    "date": ("newest", "age_std", "age_mean", "weekday_mean", "weekday_std", "month_mean", "month_std", "fill"),
-}
+_OTHER_NUMBER = re.compile(r"[-+]?[$€£]?\s?\d[\d.,\s']*(?P<unit>[A-Za-zµ°%$€£/²³]{0,6})")
+_FEW_CODES = 5  # "4G" and "5G" are codes; with more values than this, letters after numbers are units
 
 
 @final
@@ -63,24 +66,31 @@ class Preprocessing:
 
     Args:
         columns: a JSON object for each column of the table: `name`, `kind`, and what the kind needs.
+        options: the fields of `TableOptions` that the table was read with and that differ from their default.
     """
 
     columns: tuple[dict[str, Any], ...]
+    options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def fit(cls, cells: dict[str, Cells], train: np.ndarray, kinds: dict[str, str], report: Report) -> Preprocessing:
+    def fit(
+        cls, cells: dict[str, Cells], train: np.ndarray, report: Report, options: TableOptions | None = None
+    ) -> Preprocessing:
         """Choose the kind of each column and its numbers.
 
         Args:
             cells: the columns.
             train: ids of the training nodes; nothing else is looked at.
-            kinds: the kind of a column where the user named it: number, category or text.
             report: called for each mistake that only a human can correct.
+            options: name the kind of a column where the user knows it.
         """
+        options = options or TableOptions()
+        kinds = dict.fromkeys(options.numeric, "number") | dict.fromkeys(options.category, "category")
+        kinds |= dict.fromkeys(options.text, "text")
         fitted = [_fit(name, _rows(column, train), kinds.get(name), report, train) for name, column in cells.items()]
         if all(column["kind"] == "dropped" for column in fitted):
             fitted = [_as_constant(column) for column in fitted]  # a model needs a feature; these do no harm
-        return cls(tuple(fitted))
+        return cls(tuple(fitted), {name: getattr(options, name) for name in options.given()})
 
     def apply(self, cells: dict[str, Cells], rows: int, report: Report) -> np.ndarray:
         """The features, float32 `[rows, F]`.
@@ -90,15 +100,10 @@ class Preprocessing:
             rows: number of rows.
             report: called for cells that do not fit their column's kind.
         """
-        parts = [
-            _apply(column, cells[column["name"]], report) for column in self.columns if column["kind"] != "dropped"
-        ]
+        used = [column for column in self.columns if column["kind"] != "dropped"]
+        parts = [_apply(column, cells[column["name"]], report) for column in used]
         matrix = np.empty((rows, sum(part.shape[1] for part in parts)), dtype=np.float32)
-        left = 0
-        for part in parts:
-            matrix[:, left : left + part.shape[1]] = part
-            left += part.shape[1]
-        return matrix
+        return np.concatenate(parts, axis=1, out=matrix) if parts else matrix
 
     @property
     def used(self) -> list[str]:
@@ -107,15 +112,22 @@ class Preprocessing:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return {"version": 1, "columns": list(self.columns)}
+        options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()}
+        return {"version": 1, "columns": list(self.columns), **({"options": options} if options else {})}
 
     @classmethod
     def from_dict(cls, stored: Any) -> Preprocessing:
         """From JSON, which may come from anybody and is checked."""
-        columns = stored.get("columns") if isinstance(stored, dict) and stored.get("version") == 1 else None
-        if not isinstance(columns, list) or len(columns) > _MAX_COLUMNS or not all(map(_is_valid, columns)):
+        stored = stored if isinstance(stored, dict) and stored.get("version") == 1 else {}
+        columns, options = stored.get("columns"), stored.get("options", {})
+        try:
+            TableOptions(**options)
+            valid = isinstance(columns, list) and len(columns) <= _MAX_COLUMNS and all(map(_is_valid, columns))
+        except (TypeError, CvgnnError):
+            valid = False
+        if not valid:
             raise FileError("the stored preprocessing is damaged, or of another version of cvgnn; train again")
-        return cls(tuple(columns))
+        return cls(tuple(columns), options)
 
     def table(self) -> list[tuple[str, str, str]]:
         """Column, kind and what is done with it, for printing; neighbors with the same treatment share a line."""
@@ -131,31 +143,35 @@ class Preprocessing:
 
 def parse_dates(text: pa.Array, form: str) -> np.ndarray:
     """Days since 1970, float64, NaN where a cell is missing or no date of this form."""
-    encoded = text.dictionary_encode()
-    days = np.array([*(_days(value, form) for value in encoded.dictionary.to_pylist()), math.nan])
-    found: np.ndarray = days[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)]
-    return found
+    if form == "iso":
+        try:
+            seconds = text.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64(), safe=False)
+            return np.asarray(seconds.to_numpy(zero_copy_only=False)) / 86400e6
+        except pa.ArrowInvalid:
+            pass  # Python reads time zones too, and finds which cells are none
+    return _map_values(text, lambda value: _days(value, form))
 
 
 def date_form(text: pa.Array) -> str | None:
-    """The form of dates that most cells have, None if fewer than half have one; "ambiguous" if two forms are alike."""
-    values = pc.unique(text.drop_null()).to_pylist()
-    counts = {form: sum(not math.isnan(_days(value, form)) for value in values) for form in _DATE_FORMATS}
-    form = max(counts, key=counts.__getitem__)
-    if not values or counts[form] <= len(values) / 2:
+    """The form of dates that most cells have, None if fewer than half have any; "ambiguous" if two forms are alike."""
+    values = pc.unique(text.drop_null()).to_pylist()[:_SNIFFED_DATES]
+    known = np.array([[not math.isnan(_days(value, form)) for form in _DATE_FORMS] for value in values], dtype=bool)
+    if not values or known.any(axis=1).mean() <= 0.5:
         return None
+    counts = dict(zip(_DATE_FORMS, known.sum(axis=0).tolist(), strict=True))
+    form = max(counts, key=counts.__getitem__)
     return "ambiguous" if form == "%d/%m/%Y" and counts["%m/%d/%Y"] == counts[form] else form
 
 
-def to_numbers(text: pa.Array) -> np.ndarray:
+def to_numbers(cells: Cells) -> np.ndarray:
     """The cells as float64, NaN where a cell is missing or no number."""
+    if isinstance(cells, np.ndarray):
+        return cells
     try:
-        found: np.ndarray = pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False)
+        found: np.ndarray = pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
+        return found
     except pa.ArrowInvalid:
-        encoded = text.dictionary_encode()
-        numbers = np.array([*(_number(value) for value in encoded.dictionary.to_pylist()), math.nan])
-        found = numbers[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)]
-    return found
+        return _map_values(cells, _number)
 
 
 def missing(cells: Cells) -> np.ndarray:
@@ -163,6 +179,22 @@ def missing(cells: Cells) -> np.ndarray:
     if isinstance(cells, np.ndarray):
         return np.isnan(cells) if cells.ndim == 1 else np.zeros(len(cells), dtype=bool)
     found: np.ndarray = cells.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def as_text(cells: Cells) -> pa.Array:
+    """The cells as large_string; whole numbers without a decimal point."""
+    if not isinstance(cells, np.ndarray):
+        return cells
+    text = [None if math.isnan(value) else f"{value:.17g}" for value in cells.tolist()]
+    return pa.array(text, pa.large_string())
+
+
+def _map_values(text: pa.Array, function: Callable[[str], float]) -> np.ndarray:
+    """The function of each cell, called once for each different value; NaN where the cell is missing."""
+    encoded = text.dictionary_encode()
+    values = np.array([*map(function, encoded.dictionary.to_pylist()), math.nan])
+    found: np.ndarray = values[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)]
     return found
 
 
@@ -184,43 +216,31 @@ def _fit(name: str, cells: Cells, kind: str | None, report: Report, train: np.nd
         return {**base, "kind": "dropped", "why": "no training node has a value"}
     if kind in ("category", "text"):
         return _fit_words(base, as_text(cells), kind)
-    if isinstance(cells, np.ndarray):
-        return _fit_numbers(base, cells)
+    numbers = to_numbers(cells)
+    if isinstance(cells, np.ndarray) or kind == "number" or np.isfinite(numbers).sum() > 0.5 * (~gone).sum():
+        return _fit_numbers(base, numbers)
     values: list[str] = pc.unique(cells.drop_null()).to_pylist()
     lower = {value.lower() for value in values}
-    numbers = to_numbers(cells)
-    if kind == "number" or np.isfinite(numbers).sum() > 0.5 * (~gone).sum():
-        return _fit_numbers(base, numbers)
-    if lower <= _BOOLEANS.keys() and len({_BOOLEANS[value] for value in lower}) <= 2:
-        if len(lower) == 1:
-            return (
-                {**base, "kind": "dropped", "why": f"always {join_printable(values[:1])[:40]}"}
-                if share == 0
-                else _fit_words(base, cells, "category")
-            )
-        truth = np.array([_BOOLEANS[value.lower()] for value in cells.drop_null().to_pylist()])
-        return {**base, "kind": "boolean", "fill": float(truth.mean() > 0.5)}
-    form = date_form(cells)
+    if lower <= _BOOLEANS.keys() and len(lower) > 1:
+        return {**base, "kind": "boolean", "fill": float(np.nanmean(_booleans(cells)) > 0.5)}
+    form, row = date_form(cells), train[[int(np.argmax(~gone))]]
     if form == "ambiguous":
-        row = int(np.argmax(~gone))
         what = "the dates may be day/month or month/day; write them as 2024-01-31, or name the column in --ignore"
-        report(name, train[[row]], lambda _: f"{values[0][:40]!r}: {what}")
+        report(name, row, lambda _: f"{values[0][:40]!r}: {what}")
         form = "%d/%m/%Y"
     if form is not None:
         return _fit_dates(base, parse_dates(cells, form), form)
-    if sum(bool(_OTHER_NUMBER.fullmatch(value)) for value in values) > 0.5 * len(values):
-        row = int(np.argmax(~gone))
+    if _are_other_numbers(values):
         what = "looks like a number in another notation; write 1234.5, or name the column in --category or --ignore"
-        report(name, train[[row]], lambda _: f"{values[0][:40]!r} {what}")
+        report(name, row, lambda _: f"{values[0][:40]!r} {what}")
     return _fit_words(base, cells, None)
 
 
-def as_text(cells: Cells) -> pa.Array:
-    """The cells as large_string; whole numbers without a decimal point."""
-    if not isinstance(cells, np.ndarray):
-        return cells
-    text = [None if math.isnan(value) else f"{value:.17g}" for value in cells.tolist()]
-    return pa.array(text, pa.large_string())
+def _are_other_numbers(values: list[str]) -> bool:
+    """Whether most values are numbers with decimal commas, thousands separators, or all with one unit."""
+    found = [match["unit"] for value in values if (match := _OTHER_NUMBER.fullmatch(value))]
+    unit, count = Counter(found).most_common(1)[0] if found else ("", 0)
+    return count > 0.5 * len(values) and (len(values) > _FEW_CODES or not unit.isalpha())
 
 
 def _fit_numbers(base: dict[str, Any], numbers: np.ndarray) -> dict[str, Any]:
@@ -230,28 +250,21 @@ def _fit_numbers(base: dict[str, Any], numbers: np.ndarray) -> dict[str, Any]:
     low, high = float(x.min()), float(x.max())
     if low == high and base["missing"] == 0:
         return {**base, "kind": "dropped", "why": f"constant, {low:g}", "constant": low}
-    found = {**base, "kind": "number", "fill": float(np.median(x))}
+    found = {**base, "kind": "number", "how": "kept", "mean": 0.0, "std": 1.0, "fill": float(np.median(x))}
     with np.errstate(over="ignore", invalid="ignore"):
         mean, std = float(x.mean()), float(x.std())
         scale = float(np.sqrt(np.mean(x * x)))
         skew = float(np.mean(((x - mean) / std) ** 3)) if std > 0 else 0.0
     if np.isin(x, (0.0, 1.0)).all() or (abs(mean) <= 0.5 and 0.5 <= std <= 2 and abs(skew) < _SKEWED):
-        return {**found, "how": "kept", "mean": 0.0, "std": 1.0}
+        return found
     if (x == 0).mean() >= 0.5 and math.isfinite(scale):
-        return {**found, "how": "scaled", "mean": 0.0, "std": scale}
+        return {**found, "how": "scaled", "std": scale}
     if not (math.isfinite(mean) and math.isfinite(std)) or abs(skew) > _SKEWED:
         share = (np.arange(min(_QUANTILES, x.size)) + 0.5) / min(_QUANTILES, x.size)
         knots, group = np.unique(np.quantile(x, share), return_inverse=True)
         scores = np.array([NormalDist().inv_cdf(p) for p in share.tolist()])
         middle = np.bincount(group, scores) / np.bincount(group)
-        return {
-            **found,
-            "how": "quantiles",
-            "mean": 0.0,
-            "std": 1.0,
-            "knots": knots.tolist(),
-            "scores": middle.tolist(),
-        }
+        return {**found, "how": "quantiles", "knots": knots.tolist(), "scores": middle.tolist()}
     return {**found, "how": "standardised", "mean": mean, "std": std if std > 0 else 1.0}
 
 
@@ -274,7 +287,7 @@ def _fit_words(base: dict[str, Any], text: pa.Array, kind: str | None) -> dict[s
     known = len(text) - text.null_count
     if len(values) == 1 and base["missing"] == 0:
         return {**base, "kind": "dropped", "why": f"always {join_printable(values)[:40]}"}
-    if kind is None and len(values) > max(20, 0.5 * known):  # names or free text
+    if kind is None and (len(values) > max(20, 0.5 * known) or len(values) == known >= 10):  # names or free text
         why = f"{len(values)} different values in {known} cells; --text uses its words, --category its values"
         return {**base, "kind": "dropped", "why": why}
     if len(values) <= ONE_HOT_LIMIT:
@@ -288,7 +301,8 @@ def _as_constant(column: dict[str, Any]) -> dict[str, Any]:
     if "constant" not in column:
         return column
     name = column["name"]
-    return {"name": name, "missing": 0.0, "kind": "number", "how": "kept", "mean": 0.0, "std": 1.0, "fill": value}
+    kept = {"kind": "number", "how": "kept", "mean": 0.0, "std": 1.0, "fill": value}
+    return {"name": name, "missing": 0.0, "why": column["why"], **kept}
 
 
 # Applying
@@ -308,14 +322,13 @@ def _apply(column: dict[str, Any], cells: Cells, report: Report) -> np.ndarray:
     if kind in ("category", "text"):
         return _apply_words(column, as_text(cells), gone)
     if kind == "date":
-        text = isinstance(cells, pa.Array)
-        values = parse_dates(cells, column["form"]) if text else np.asarray(cells, dtype=np.float64)
-        what = "no date of the form that the column has"
+        values = cells if isinstance(cells, np.ndarray) else parse_dates(cells, column["form"])
+        what = f"no date of the column's form, {_DATE_FORMS[column['form']]}"
     elif kind == "boolean":
         values = _booleans(cells)
         what = "neither true nor false, as the column's other values are"
     else:
-        values = to_numbers(cells) if isinstance(cells, pa.Array) else cells
+        values = to_numbers(cells)
         what = "no number"
     bad = np.flatnonzero(np.isnan(values) & ~gone)
     if bad.size:
@@ -374,11 +387,8 @@ def _apply_words(column: dict[str, Any], text: pa.Array, gone: np.ndarray) -> np
 def _booleans(cells: Cells) -> np.ndarray:
     if isinstance(cells, np.ndarray):
         return np.where(np.isin(cells, (0.0, 1.0)), cells, math.nan)
-    encoded = cells.dictionary_encode()
     known = {**_BOOLEANS, "0": 0.0, "1": 1.0}
-    values = np.array([*(known.get(value.lower(), math.nan) for value in encoded.dictionary.to_pylist()), math.nan])
-    found: np.ndarray = values[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)]
-    return found
+    return _map_values(cells, lambda value: known.get(value.lower(), math.nan))
 
 
 def _date_parts(days: np.ndarray, newest: float) -> dict[str, np.ndarray]:
@@ -410,40 +420,61 @@ def _number(value: str) -> float:
         return math.nan
 
 
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_day(value: Any) -> bool:
+    return _is_number(value) and abs(value) < 1e7
+
+
+def _is_width(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= _MAX_COLUMNS
+
+
+def _is_list_of(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(kind, value))
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_DATE_FIELDS = {f"{part}_mean": _is_number for part in ("age", "weekday", "month")}
+_DATE_FIELDS |= {f"{part}_std": _is_positive for part in ("age", "weekday", "month")}
+_FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "number": {
+        "missing": _is_number, "fill": _is_number, "mean": _is_number, "std": _is_positive,
+        "how": ("kept", "standardised", "scaled", "quantiles").__contains__,
+    },
+    "boolean": {"missing": _is_number, "fill": _is_number},
+    "category": {"missing": _is_number},
+    "date": {
+        "missing": _is_number, "fill": _is_day, "newest": _is_day, "form": _DATE_FORMS.__contains__, **_DATE_FIELDS,
+    },
+    "text": {"missing": _is_number, "width": _is_width},
+    "vector": {"width": _is_width},
+    "dropped": {"why": _is_string},
+}  # fmt: skip
+"""The kinds of columns, with the rule for each field that a stored column must have."""
+
+
 def _is_valid(column: Any) -> bool:
     """Whether a stored column has the fields of its kind."""
-    if not isinstance(column, dict) or not isinstance(column.get("name"), str) or column.get("kind") not in KINDS:
+    if not isinstance(column, dict) or not all(isinstance(column.get(name), str) for name in ("name", "kind")):
         return False
-    kind = column["kind"]
-    if kind == "dropped":
-        return isinstance(column.get("why"), str)
-    width = column.get("width", 1)
-    if type(width) is not int or not 1 <= width <= _MAX_COLUMNS:
+    fields = dict(_FIELDS.get(column["kind"], {"kind": lambda _: False}))
+    if column["kind"] == "category":
+        fields |= {"values": _is_list_of(_is_string)} if "values" in column else {"width": _is_width}
+    if column.get("how") == "quantiles":
+        fields |= {"knots": _is_list_of(_is_number), "scores": _is_list_of(_is_number)}
+    if not all(name in column and rule(column[name]) for name, rule in fields.items()):
         return False
-    if kind == "vector":
-        return "width" in column
-    fields = ("missing", *_NUMERIC_FIELDS.get(kind, ()))
-    if not all(type(column.get(f)) in (int, float) and math.isfinite(column[f]) for f in fields):
-        return False
-    if any(column[f] <= 0 for f in fields if f.endswith("std")):
-        return False
-    if kind == "number":
-        knots, scores = column.get("knots", [0.0]), column.get("scores", [0.0])
-        if column.get("how") == "quantiles" and not ("knots" in column and "scores" in column):
-            return False
-        lists = all(isinstance(x, list) and all(type(v) in (int, float) for v in x) for x in (knots, scores))
-        known = column.get("how") in ("kept", "standardised", "scaled", "quantiles")
-        return bool(known and lists and knots and len(knots) == len(scores))
-    if kind == "category":
-        values = column.get("values")
-        return (
-            "width" in column
-            if values is None
-            else isinstance(values, list) and all(isinstance(v, str) for v in values)
-        )
-    if kind == "date":
-        return column.get("form") in _DATE_FORMATS and abs(column["newest"]) < 1e7 and abs(column["fill"]) < 1e7
-    return kind == "boolean" or "width" in column
+    return column.get("how") != "quantiles" or len(column["knots"]) == len(column["scores"]) > 0
 
 
 def _words(column: dict[str, Any]) -> str:

@@ -1,23 +1,25 @@
-"""Reads one table of a graph's folder, a CSV or a Parquet file, with pyarrow in batches of rows."""
+"""Reads one table of a graph's folder, a CSV or a Parquet file, with pyarrow."""
 
 from __future__ import annotations
 
 import csv
 import io
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, final
+from typing import IO, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
+import pyarrow.types as pt
 
 from cvgnn.data.io.mistakes import Mistakes
 from cvgnn.data.io.preprocessing import Cells, to_numbers
@@ -25,10 +27,7 @@ from cvgnn.data.io.size_checks import FileError, check_memory, reading
 from cvgnn.errors import CvgnnError
 from cvgnn.utils.formatting import join_printable
 
-Columns = tuple[dict[str, pa.Array], np.ndarray]
-
 _BATCH_ROWS = 4096
-_BATCH_CELLS = 1 << 21
 _CSV_BLOCK = 1 << 24  # bytes; pyarrow needs a whole row in one block
 _MAX_NAME = 1000  # characters; names are kept in an array as wide as the longest
 _MISSING = "nothing where a number must be"
@@ -36,9 +35,24 @@ _DELIMITERS = ",;\t|"
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _SNIFFED_ROWS = 1000
 _SNIFFED_BYTES = 1 << 20
-GAPS = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "Null", "None", "?")
+_WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # an integer as pandas and Excel write it after a cell was missing
+GAPS = (
+    "", "NA", "N/A", "n/a", "n.a.", "#N/A", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "Null", "#NULL!", "None", "?",
+    "-", "--",
+)  # fmt: skip
 """What a missing cell may hold."""
 _MAX_FLOAT = float(np.finfo(np.float32).max)
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "an Excel workbook or a zip archive; save it as CSV",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook; save it as CSV",
+    b"\x1f\x8b": "compressed by gzip; name it {name}.gz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd; name it {name}.zst",
+    b"PAR1": "a Parquet file; name it {stem}.parquet",
+    b"<": "HTML or XML, perhaps the page of a failed download; save it as CSV",
+    b"{": "JSON; save it as CSV",
+    b"[": "JSON; save it as CSV",
+}
+"""How files begin that are no CSV, and what to do."""
 _log = logging.getLogger(__name__)
 
 
@@ -47,31 +61,18 @@ class TableFile(ABC):
 
     Args:
         path: its file.
-        columns: the names of its columns, each once.
+        columns: the names of its columns; one without a name gets its number, and is in `unnamed`.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
-        self.columns = tuple(columns)
-        for name, count in Counter(columns).items():
-            self.require(count == 1, f"has two columns {name[:80]!r}; give each its own name")
+        self.columns = tuple(name or f"column {i}" for i, name in enumerate(columns, 1))
+        # pandas writes its row numbers under no name, and reads them as "Unnamed: 0".
+        self.unnamed = {c for c, name in zip(self.columns, columns, strict=True) if not name or "Unnamed: " in name}
+        self.twice = [name for name, count in Counter(self.columns).items() if count > 1]
+        self.lost_rows = 0
+        """Rows that could not be read, or whose names are wrong; they were noted as mistakes."""
 
-    @abstractmethod
-    def read(self, *, names: Sequence[str], numbers: Sequence[str], dtype: type[np.floating]) -> Columns:
-        """Read columns.
-
-        Args:
-            names: columns of ids, labels and other names.
-            numbers: columns of numbers; every cell must hold one, and a finite one.
-            dtype: of the numbers.
-
-        Returns:
-            The columns of names: int64 if all values are integers in their usual form ("007" is not), else
-            large_string, null where the cell is empty; and the numbers `[rows, columns]` (more columns if a cell holds
-            a list of numbers).
-        """
-
-    @abstractmethod
     def read_columns(
         self, *, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
     ) -> tuple[dict[str, pa.Array], dict[str, Cells]]:
@@ -81,109 +82,62 @@ class TableFile(ABC):
             names: columns of ids, labels and other names.
             numbers: columns that must hold numbers; other cells are mistakes.
             others: columns of any kind.
-            mistakes: gets the cells that cannot be read.
+            mistakes: gets the rows and cells that cannot be read.
 
         Returns:
-            The names as `read` returns them; and the cells of the other columns, those in `GAPS` missing: float64 where
-            all are numbers, else large_string, or a matrix where a cell holds a list of numbers.
+            The names: int64 if all values are integers, else large_string ("007" is no integer), null where the cell
+            is empty. And the cells of the other columns, those in `GAPS` missing: float64 where all are numbers, else
+            large_string, or a matrix where a cell holds a list of numbers.
         """
+        columns = self._load(names, numbers, others, mistakes)
+        cells = {n: self._cells(columns.pop(n), n, n in numbers, mistakes) for n in (*numbers, *others)}
+        return {name: self._names(columns.pop(name), name, mistakes) for name in names}, cells
+
+    @abstractmethod
+    def _load(
+        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
+    ) -> dict[str, pa.Array]:
+        """The columns as they are in the file."""
 
     @abstractmethod
     def places(self, rows: Sequence[int]) -> dict[int, str]:
         """The positions of rows, counted from 0, in the file, for messages."""
 
-    def place(self, row: int) -> str:
-        """The position of row `row`, counted from 0, in the file, for messages."""
-        return self.places([row])[row]
+    def message(self, place: str, column: str, what: str) -> str:
+        """The message about a cell, or about a whole column where `place` is empty."""
+        return f"{self.path}, {place}{', ' if place else ''}column {column[:80]!r}: {what}"
 
-    def error(self, row: int | None, column: str, what: str) -> FileError:
-        """The error for a cell, or for a whole column where `row` is None."""
-        place = "" if row is None else f"{self.place(row)}, "
-        return FileError(f"{self.path}, {place}column {column[:80]!r}: {what}")
+    def error(self, column: str, what: str) -> FileError:
+        """The error about a whole column."""
+        return FileError(self.message("", column, what))
 
     def require(self, condition: bool, what: str) -> None:
         """Raise an error about the table as a whole unless `condition` holds."""
         if not condition:
             raise FileError(f"{self.path} {what}")
 
-    def require_columns(self, *columns: str) -> None:
-        """Refuse a table without these columns."""
-        has = join_printable(self.columns[:50])[:300]
-        for column in columns:
-            self.require(column in self.columns, f"has no column {column!r}; its columns are: {has}")
-
-    def _collect(
-        self, batches: Iterable[pa.RecordBatch], names: Sequence[str], widths: dict[str, int], matrix: np.ndarray
-    ) -> Columns:
-        """The columns of all batches; `matrix` has at least as many rows as they have, and is filled from the top."""
-        chunks: dict[str, list[pa.Array]] = {name: [] for name in names}
-        rows = 0
-        for batch in batches:
-            for name, collected in chunks.items():
-                collected.append(self._names(batch.column(name), name, rows))
-            left = 0
-            for name, width in widths.items():
-                block = self._block(batch.column(name), name, width, rows)
-                with np.errstate(over="ignore"):  # overflow becomes infinite, which is refused below
-                    matrix[rows : rows + len(block), left : left + width] = block
-                left += width
-            rows += batch.num_rows
-        matrix = matrix[:rows]
-        with np.errstate(invalid="ignore", over="ignore"):  # a sum is finite only if every entry is (or on overflow)
-            finite = np.isfinite(matrix.sum())
-        bad = np.empty((0, 2), dtype=int) if finite else np.argwhere(~np.isfinite(matrix))
-        if len(bad):
-            row, at = bad[0]
-            name = np.repeat(list(widths), list(widths.values()))[at]
-            raise self.error(int(row), str(name), f"{matrix[row, at]} is not a finite number")
-        return {name: _joined(collected) for name, collected in chunks.items()}, matrix
-
-    def _block(self, column: Any, name: str, width: int, first: int) -> np.ndarray:
-        """Some rows of a column as a matrix `[rows, width]`; `first` is the number of the first of them."""
-        if column.null_count:
-            raise self.error(first + _first(column.is_null()), name, _MISSING)
-        if not pa.types.is_primitive(column.type):
-            lengths = pc.list_value_length(column)
-            ragged = pc.not_equal(lengths, width)
-            if pc.any(ragged).as_py():
-                row = _first(ragged)
-                raise self.error(first + row, name, f"{lengths[row]} numbers, but the first row has {width}")
-            column = column.flatten()
-            if column.null_count:
-                raise self.error(first + _first(column.is_null()) // width, name, _MISSING)
-        values: np.ndarray = column.to_numpy(zero_copy_only=False)
-        return values.reshape(-1, width)
-
-    def _names(self, column: Any, name: str, first: int) -> pa.Array:
-        """Some rows of a column of names, as `read` returns them."""
-        types = pa.types
-        if types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        if types.is_floating(column.type):  # pandas turns integers into floats when one is missing
-            column = self._whole(column.to_numpy(zero_copy_only=False).astype(np.float64), name, first)
-        kinds = (types.is_integer, types.is_null, types.is_string, types.is_large_string, types.is_boolean)
-        if not any(is_kind(column.type) for is_kind in kinds):
-            raise self.error(None, name, f"holds {str(column.type)[:80]}; it must hold integers or strings")
-        if types.is_integer(column.type) and (integers := _as_int64(column)) is not None:
-            return integers
-        text = column.cast(pa.large_string())
-        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
-        lengths = pc.utf8_length(text)
-        if (pc.max(lengths).as_py() or 0) > _MAX_NAME:
-            row = _first(pc.greater(lengths, _MAX_NAME))
-            raise self.error(first + row, name, f"{lengths[row]} characters; at most {_MAX_NAME} are allowed")
-        # Arrow parses the whole column before it refuses it, so some cells are tried first.
-        integers = None if _as_int64(text[:_SNIFFED_ROWS]) is None else _as_int64(text)
-        # "007", "+7", "7 " and "0x7" are other ids than "7", so the integers must give the same text.
-        return integers if integers is not None and integers.cast(text.type).equals(text) else text
-
-    def _floats_of(self, text: pa.Array, name: str, mistakes: Mistakes) -> np.ndarray:
-        """A column of text that must hold numbers; NaN where the cell is missing or wrong."""
-        found = to_numbers(text)
-        bad = np.flatnonzero(np.isnan(found) & ~text.is_null().to_numpy(zero_copy_only=False))
-        mistakes.cells(self, bad, name, lambda row: f"{text[row].as_py()[:80]!r} is no number")
-        # Each is told once: from here on it counts as a number.
-        return self._finite(np.where(np.isin(np.arange(len(found)), bad), 1.0, found), name, mistakes)
+    def _cells(self, column: pa.Array, name: str, number: bool, mistakes: Mistakes) -> Cells:
+        kind, length = column.type, len(column)
+        if _is_list(kind):
+            matrix = self._matrix(column, name, mistakes)
+            return np.full(length, np.nan) if matrix is None else matrix
+        if _is_number(kind) or pt.is_decimal(kind) or pt.is_null(kind):
+            return self._finite(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), name, mistakes)
+        text, date = pt.is_string(kind) or pt.is_large_string(kind), pt.is_date(kind) or pt.is_timestamp(kind)
+        if not (text or (date and not number)):
+            wanted = "numbers" if number else "numbers, strings, dates or lists of numbers"
+            hint = f"holds {str(kind)[:80]}; it must hold {wanted}; name it in --ignore to leave it out"
+            mistakes.note(str(self.error(name, hint)))
+            return np.full(length, np.nan)
+        if date:
+            column = column.cast(pa.timestamp("us"), safe=False)
+        column = _without_gaps(column.cast(pa.large_string()))
+        if not number:
+            return column
+        values = to_numbers(column)
+        bad = np.isnan(values) & column.is_valid().to_numpy(zero_copy_only=False)
+        mistakes.cells(self, np.flatnonzero(bad), name, lambda row: f"{column[row].as_py()[:80]!r} is no number")
+        return self._finite(np.where(bad, 1.0, values), name, mistakes)  # told once: from here on it is a number
 
     def _finite(self, values: np.ndarray, name: str, mistakes: Mistakes) -> np.ndarray:
         """The values; those that float32 cannot hold are mistakes."""
@@ -192,12 +146,60 @@ class TableFile(ABC):
         mistakes.cells(self, bad, name, lambda row: f"{np.sign(values[row]) * np.inf} is not a finite number")
         return values
 
-    def _whole(self, values: np.ndarray, name: str, first: int) -> pa.Array:
-        missing = np.isnan(values)
-        bad = np.flatnonzero(~missing & ((values != np.floor(values)) | (np.abs(values) > 2**53)))
-        if bad.size:
-            raise self.error(first + int(bad[0]), name, f"{values[bad[0]]} is neither an integer nor a string")
-        return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing)
+    def _matrix(self, column: pa.Array, name: str, mistakes: Mistakes) -> np.ndarray | None:
+        """Lists of numbers as float32 `[rows, width]`; None where some are wrong."""
+        if not _is_number(column.type.value_type):
+            mistakes.note(str(self.error(name, f"holds {str(column.type)[:80]}; lists must hold numbers")))
+            return None
+        lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+        width = int(lengths[0]) if len(lengths) else 0
+        ragged = np.flatnonzero(lengths != width) if width >= 0 else np.flatnonzero(lengths < 0)
+
+        def what(row: int) -> str:
+            return _MISSING if lengths[row] < 0 else f"{lengths[row]} numbers, but the first row has {width}"
+
+        mistakes.cells(self, ragged, name, what)
+        if ragged.size:
+            return None
+        flat = column.flatten()
+        gaps = flat.is_null().to_numpy(zero_copy_only=False).reshape(-1, width).any(axis=1)
+        mistakes.cells(self, np.flatnonzero(gaps), name, lambda _: _MISSING)
+        with np.errstate(over="ignore"):
+            matrix = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, width)
+        bad = ~np.isfinite(matrix)
+        rows = np.flatnonzero(bad.any(axis=1) & ~gaps)
+        mistakes.cells(self, rows, name, lambda row: f"{matrix[row][bad[row]][0]} is not a finite number")
+        return None if gaps.any() or rows.size else matrix
+
+    def _names(self, column: pa.Array, name: str, mistakes: Mistakes) -> pa.Array:
+        """A column of names, as `read_columns` returns them."""
+        kind = column.type
+        if pt.is_floating(kind):  # pandas turns integers into floats when one is missing
+            values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+            gone = np.isnan(values)
+            bad = np.flatnonzero(~gone & ((values != np.floor(values)) | (np.abs(values) > 2**53)))
+            mistakes.cells(self, bad, name, lambda row: f"{values[row]} is neither an integer nor a string")
+            self.lost_rows += len(bad)
+            values[gone] = 0
+            return column.cast(pa.large_string()) if bad.size else pa.array(values.astype(np.int64), mask=gone)
+        if not any(is_kind(kind) for is_kind in _NAME_KINDS):
+            raise self.error(name, f"holds {str(kind)[:80]}; it must hold integers or strings")
+        if pt.is_integer(kind) and (integers := _as_int64(column)) is not None:
+            return integers
+        text = column.cast(pa.large_string())
+        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
+        lengths = pc.utf8_length(text).fill_null(0).to_numpy(zero_copy_only=False)
+        bad, what = np.flatnonzero(lengths > _MAX_NAME), f"characters; at most {_MAX_NAME} are allowed"
+        mistakes.cells(self, bad, name, lambda row: f"{lengths[row]} {what}")
+        self.lost_rows += len(bad)
+        start = text[:_SNIFFED_ROWS]  # tried first: Arrow parses the whole column before it refuses it
+        if all(pc.all(pc.match_substring_regex(part, _WHOLE)).as_py() and part.null_count < len(part)
+               for part in (start, text)):  # fmt: skip
+            _log.info("%s: column %r holds integers, written as 1.0", self.path.name, name)
+            text = pc.replace_substring_regex(text, _WHOLE, r"\1")
+        integers = None if _as_int64(text[:_SNIFFED_ROWS]) is None else _as_int64(text)
+        # "007", "+7", "7 " and "0x7" are other ids than "7", so the integers must give the same text.
+        return integers if integers is not None and integers.cast(text.type).equals(text) else text
 
 
 @final
@@ -220,71 +222,69 @@ class CsvFile(TableFile):
         self.path = path
         with reading(path), self._binary() as stream:
             start = self._read(stream, _SNIFFED_BYTES)
-        self.encoding = _encoding(start)
-        first = start.decode(self.encoding, "replace").lstrip("\r\n").partition("\n")[0].partition("\r")[0]
+        for magic, what in _OTHER_FORMATS.items():
+            if start.startswith(magic):
+                raise FileError(f"{path} is no CSV file but {what.format(name=path.name, stem=path.stem)}")
+        self.encoding, bad_line = _encoding(start)
+        if b"\0" in start and not self.encoding.startswith("utf-16"):
+            raise FileError(f"{path} is no CSV file: it holds zero bytes, as binary files do")
+        first = start.decode(self.encoding, "replace").lstrip("\ufeff\r\n").partition("\n")[0].partition("\r")[0]
+        if first[:4] == "sep=":
+            raise FileError(f"{path}, line 1: {first[:20]!r} is a note of Excel's; remove the line")
         fields = {d: len(next(csv.reader([first], delimiter=d, skipinitialspace=True), ())) for d in _DELIMITERS}
         self.delimiter = max(fields, key=fields.__getitem__)
-        self._header_lines, header = next(self._csv_rows(), (0, None))
-        if header is None:
+        self._header_lines, self._header = next(self._csv_rows(), (0, []))
+        self._header_lines += sum(name.count("\n") for name in self._header)
+        if not any(name.strip() for name in self._header):
             raise FileError(f"{path} is empty; its first line must name the columns")
-        super().__init__(path, [name.strip() for name in header])
-        if self.encoding == "cp1252":
-            _log.warning("%s is not UTF-8; it is read as Windows-1252", path)
+        super().__init__(path, [name.strip() for name in self._header])
+        if bad_line:
+            _log.warning("%s is not UTF-8 (line %d); it is read as Windows-1252", path, bad_line)
 
-    def read(self, *, names: Sequence[str], numbers: Sequence[str], dtype: type[np.floating]) -> Columns:
-        """See `TableFile.read`."""
-        lines, quoted = self._scan()
-        widths = dict.fromkeys(numbers, 1)
-        text = [name for name in self.columns if name not in numbers]
-        # An upper bound of the rows: pages that are never touched take no memory.
-        matrix = np.empty((lines, len(numbers)), dtype=dtype)
-        if not quoted:
-            try:
-                return self._collect(self._arrow_batches(text), names, widths, matrix)
-            except pa.ArrowInvalid:
-                pass  # the csv module finds the line, or reads a number that only Python accepts, such as 1_000
-        return self._collect(self._python_batches(text), names, widths, matrix)
-
-    def read_columns(
-        self, *, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
-    ) -> tuple[dict[str, pa.Array], dict[str, Cells]]:
-        """See `TableFile.read_columns`."""
-        _, quoted = self._scan()
-        sample = [row for _, row in islice(self._rows(skip=True), _SNIFFED_ROWS)]
-        look = dict(zip(self.columns, zip(*sample, strict=True), strict=True)) if sample else {}
-        floats = {*numbers, *(name for name in others if _look_like(look.get(name, ()), float))}
-        kinds = [{name: pa.large_string() for name in names}]
-        whole = [name for name in names if _look_like(look.get(name, ()), int)]
-        if whole and not quoted and self._has_plain_integers():
-            kinds.insert(0, kinds[0] | dict.fromkeys(whole, pa.int64()))
-        for kind in [] if quoted else kinds:
-            types = kind | {name: pa.float64() if name in floats else pa.large_string() for name in (*numbers, *others)}
-            try:
+    def _load(
+        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
+    ) -> dict[str, pa.Array]:
+        wanted = (*names, *numbers, *others)
+        for types in self._types_to_try(names, numbers, others):
+            # A cell of another kind, or a row of another length, which the csv module finds.
+            with suppress(pa.ArrowInvalid):
                 table = self._arrow_table(types)
-            except pa.ArrowInvalid:
-                continue  # a cell of another kind, or a row of another length: the csv module finds it
-            columns = {name: table.column(name).combine_chunks() for name in types}
-            break
-        else:
-            types = dict.fromkeys((*names, *numbers, *others), pa.large_string())
-            columns = self._python_table(mistakes)
-        found: dict[str, Cells] = {}
-        for name in (*numbers, *others):
-            column = columns.pop(name)
-            if types[name] == pa.float64():
-                found[name] = self._finite(column.to_numpy(zero_copy_only=False), name, mistakes)
-                continue
-            text = _without_gaps(column)
-            found[name] = self._floats_of(text, name, mistakes) if name in numbers else text
-        return {name: self._names(_trimmed(columns[name]), name, 0) for name in names}, found
+                columns = {name: table.column(name).combine_chunks() for name in wanted}
+                # The csv module skips these spaces too.
+                text = {n: pc.utf8_ltrim(columns[n], " ") for n in names if types[n] != pa.int64()}
+                if not any(pc.any(pc.equal(column, n)).as_py() for n, column in text.items()):
+                    return columns | text
+                break  # the names of the columns again, which the csv module finds
+        rows, batches, before = self._rows(mistakes), [], mistakes.count
+        while part := [row for _, row in islice(rows, _BATCH_ROWS)]:
+            arrays = [pa.array(cells, pa.large_string()) for cells in zip(*part, strict=True)]
+            batches.append(pa.RecordBatch.from_arrays(arrays, names=self.columns))
+        self.lost_rows += mistakes.count - before
+        schema = pa.schema([(name, pa.large_string()) for name in self.columns])
+        table = pa.Table.from_batches(batches, schema)
+        return {name: table.column(name).combine_chunks() for name in wanted}
 
     def places(self, rows: Sequence[int]) -> dict[int, str]:
         """The lines of rows, counted from 1; found by reading again, which only an error message needs."""
         wanted, found = set(rows), {row: f"row {row + 1}" for row in rows}
-        for row, (line, _) in enumerate(islice(self._rows(skip=True), max(rows, default=-1) + 1)):
+        for row, (line, _) in enumerate(islice(self._rows(Mistakes()), max(rows, default=-1) + 1)):
             if row in wanted:
                 found[row] = f"line {line}"
         return found
+
+    def _types_to_try(
+        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str]
+    ) -> list[dict[str, pa.DataType]]:
+        """Types for pyarrow's parser, the fastest first; none where it would read the file otherwise than we do."""
+        simple, plain_integers = self._scan()
+        if not simple:
+            return []
+        sample = [row for _, row in islice(self._rows(Mistakes()), _SNIFFED_ROWS)]
+        look = dict(zip(self.columns, zip(*sample, strict=True), strict=True)) if sample else {}
+        text = dict.fromkeys((*names, *numbers, *others), pa.large_string())
+        floats = {n: pa.float64() for n in (*numbers, *others) if n in numbers or _look_like(look.get(n, ()), float)}
+        whole = {n: pa.int64() for n in names if plain_integers and _look_like(look.get(n, ()), int)}
+        return [text | floats | whole, *([text | floats] if whole else []), text]
 
     def _binary(self) -> IO[bytes]:
         if self._compression is None:
@@ -303,35 +303,25 @@ class CsvFile(TableFile):
                 f"{self.path} is damaged, or not compressed as its name says ({self.path.suffix})"
             ) from None
 
-    def _scan(self) -> tuple[int, bool]:
-        """An upper bound of the number of rows, and whether only the csv module reads the file as we do: it has quotes
-        below the header, or is not UTF-8."""
-        lines, quoted, size = 1, self.encoding != "utf-8-sig", 0
+    def _scan(self) -> tuple[bool, bool]:
+        """Whether pyarrow reads the file as we do: it is UTF-8, and quotes stand only around whole cells of one line.
+        And whether it has nothing that pyarrow would read as an integer without its being one in its usual form:
+        "007", "-0", "+7", or spaces."""
+        simple, plain, size, rest = self.encoding == "utf-8-sig", True, 0, b"\n"
         with reading(self.path), self._binary() as stream:
             header = self._header_lines
-            while block := self._read(stream, _CSV_BLOCK):
+            while simple:
+                block = self._read(stream, _CSV_BLOCK)
                 size += len(block)
                 check_memory(size if self._compression else 0)  # a small file may unpack to more than memory holds
-                lines += block.count(b"\n") + block.count(b"\r")
-                quoted = quoted or b'"' in _after_lines(block, header)
-                header = 0
-        return lines, quoted
-
-    def _has_plain_integers(self) -> bool:
-        """Whether the file has nothing that pyarrow would read as an integer without its being one in its usual form:
-        "007", "-0", "+7", or spaces."""
-        with reading(self.path), self._binary() as stream:
-            header, before = self._header_lines, b"\n"
-            while block := self._read(stream, _CSV_BLOCK):
-                text = before + _after_lines(block, header)
-                if any(odd in text for odd in (b" ", b"+", b"-0")):
-                    return False
-                digit = np.frombuffer(text, np.uint8) - 48  # wraps around: below 10 for digits alone
-                after = (digit[1:-1] == 0) & (digit[2:] < 10)
-                if (after & (digit[:-2] > 9) & (digit[:-2] != 254)).any():  # 254 is the decimal point
-                    return False
-                header, before = 0, block[-2:]
-        return True
+                # Whole lines, from line end to line end; the last line may lack its own.
+                text, _, tail = (rest + (_after_lines(block, header) or b"\n")).rpartition(b"\n")
+                simple = b'"' not in text or _has_simple_quotes(text + b"\n", self.delimiter)
+                plain = plain and _has_plain_integers(text + b"\n")
+                header, rest = 0, b"\n" + tail
+                if not block:
+                    break
+        return simple, plain
 
     def _arrow_table(self, types: dict[str, pa.DataType]) -> pa.Table:
         options = pa.csv.ReadOptions(block_size=_CSV_BLOCK, skip_rows=self._header_lines, column_names=self.columns)
@@ -340,75 +330,80 @@ class CsvFile(TableFile):
         with reading(self.path), self._binary() as stream:
             return pa.csv.read_csv(stream, read_options=options, convert_options=convert, parse_options=parse)
 
-    def _python_table(self, mistakes: Mistakes) -> dict[str, pa.Array]:
-        rows, chunks = self._rows(mistakes), []
-        while part := [row for _, row in islice(rows, _BATCH_ROWS)]:
-            arrays = [pa.array(cells, pa.large_string()) for cells in zip(*part, strict=True)]
-            chunks.append(pa.RecordBatch.from_arrays(arrays, names=self.columns))
-        schema = pa.schema([(name, pa.large_string()) for name in self.columns])
-        table = pa.Table.from_batches(chunks, schema)
-        return {name: table.column(name).combine_chunks() for name in self.columns}
-
-    def _arrow_batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        # Numbers are parsed as float64 and rounded once more to the dtype asked for, as Python's float() and numpy do.
-        types = {name: pa.large_string() if name in names else pa.float64() for name in self.columns}
-        options = pa.csv.ReadOptions(block_size=_CSV_BLOCK, skip_rows=self._header_lines, column_names=self.columns)
-        convert = pa.csv.ConvertOptions(column_types=types, null_values=[""])
-        parse = pa.csv.ParseOptions(delimiter=self.delimiter)
-        with self._binary() as stream:
-            for batch in pa.csv.open_csv(stream, read_options=options, convert_options=convert, parse_options=parse):
-                columns = zip(self.columns, batch.columns, strict=True)
-                # The csv module skips spaces at the start of a cell; of numbers, pyarrow does so too.
-                arrays = [pc.utf8_ltrim(column, " ") if name in names else column for name, column in columns]
-                yield pa.RecordBatch.from_arrays(arrays, names=self.columns)
-
-    def _python_batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        rows, first = self._rows(), 0
-        while part := [row for _, row in islice(rows, _BATCH_ROWS)]:
-            columns = zip(self.columns, zip(*part, strict=True), strict=True)
-            arrays = [
-                pa.array(cells, pa.large_string()) if name in names else self._floats(cells, name, first)
-                for name, cells in columns
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, names=self.columns)
-            first += len(part)
-
-    def _floats(self, cells: Sequence[str], name: str, first: int) -> pa.Array:
-        numbers = np.empty(len(cells))
-        for i, cell in enumerate(cells):
-            try:
-                numbers[i] = float(cell)
-            except ValueError:
-                raise self.error(first + i, name, f"{cell[:80]!r} is no number" if cell else _MISSING) from None
-        return pa.array(numbers)
-
-    def _rows(self, mistakes: Mistakes | None = None, *, skip: bool = False) -> Iterator[tuple[int, list[str]]]:
-        """The rows below the header; one of another length is noted among the mistakes, skipped or an error."""
-        for line, row in islice(self._csv_rows(), 1, None):
-            if len(row) == len(self.columns):
+    def _rows(self, mistakes: Mistakes) -> Iterator[tuple[int, list[str]]]:
+        """The rows below the header with the first line of each; one of another length is a mistake."""
+        width = len(self._header)
+        for line, row in self._csv_rows(mistakes):
+            if line <= self._header_lines:
+                continue
+            if len(row) == width and row != self._header:
                 yield line, row
                 continue
-            if skip:
-                continue
-            what = f"{len(row)} fields, but the first line names {len(self.columns)} columns"
-            message = f"{self.path}, line {line}: {what}"
-            if mistakes is None:
-                raise FileError(message)
-            mistakes.note(message)
+            what = f"{len(row)} fields, but the first line names {width} columns"
+            if row == self._header:
+                what = "the names of the columns again; remove the line"
+            elif len(row) > width:
+                what += f"; a cell that holds {self.delimiter!r} needs quotes"
+            mistakes.note(f"{self.path}, line {line}: {what}")
 
-    def _csv_rows(self) -> Iterator[tuple[int, list[str]]]:
-        """The rows of the file with the line each ends on, counted from 1; the column names come first."""
+    def _csv_rows(self, mistakes: Mistakes | None = None) -> Iterator[tuple[int, list[str]]]:
+        """The rows of the file with the line each begins on, counted from 1; the column names come first.
+
+        After a mistake in quotes, which is an error without `mistakes`, reading goes on with the next line.
+        """
         path = self.path
         with reading(path), self._binary() as binary, io.TextIOWrapper(binary, self.encoding, newline="") as file:
-            reader = csv.reader(file, delimiter=self.delimiter, strict=True, skipinitialspace=self.delimiter != "\t")
-            try:
-                for row in reader:
+            lines = _Lines(file)
+            reader = csv.reader(lines, delimiter=self.delimiter, strict=True, skipinitialspace=self.delimiter != "\t")
+            while True:
+                line = lines.begin_row()
+                try:
+                    row = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    if "field limit" in str(error) and len(lines.row) == 1:
+                        yield line, lines.row[0].rstrip("\r\n").split(self.delimiter)
+                        continue
+                    open_quote = "unexpected end" in str(error) or len(lines.row) > 1
+                    what = "a quote is not closed; write one within quotes twice" if open_quote else str(error)
+                    message = f"{path}, line {line}: {what}"
+                    if mistakes is None:
+                        raise FileError(message) from None
+                    mistakes.note(message)
+                    lines.keep_first_only()
+                except UnicodeDecodeError:
+                    raise FileError(f"{path} is not UTF-8 text (after line {line - 1}); save it as UTF-8") from None
+                else:
                     if row:
-                        yield reader.line_num, row
-            except csv.Error as error:
-                raise FileError(f"{path}, line {max(1, reader.line_num)}: {error}") from None
-            except UnicodeDecodeError:
-                raise FileError(f"{path} is not UTF-8 text (after line {reader.line_num}); save it as UTF-8") from None
+                        yield line, row
+
+
+class _Lines(Iterator[str]):
+    """The lines of a text; those of the current row can be read again."""
+
+    def __init__(self, text: Iterator[str]) -> None:
+        self._text = text
+        self._again: list[str] = []
+        self.row: list[str] = []
+        """The lines of the current row."""
+        self._count = 0
+
+    def __next__(self) -> str:
+        line = self._again.pop() if self._again else next(self._text)
+        self.row.append(line)
+        self._count += 1
+        return line
+
+    def begin_row(self) -> int:
+        """The number of the next line, counted from 1."""
+        self.row.clear()
+        return self._count + 1
+
+    def keep_first_only(self) -> None:
+        """Let the lines of the current row, but for the first, be read again."""
+        self._again.extend(reversed(self.row[1:]))
+        self._count -= len(self.row) - 1
 
 
 @final
@@ -420,85 +415,41 @@ class ParquetFile(TableFile):
     """
 
     def __init__(self, path: Path) -> None:
-        path.open("rb").close()  # pyarrow's message for a file that cannot be opened is longer than the system's
+        with reading(path):
+            path.open("rb").close()  # pyarrow's message for a file that cannot be opened is longer than the system's
         with _parquet_errors(path):
             self._file = pa.parquet.ParquetFile(path)
             self._schema = self._file.schema_arrow
         super().__init__(path, self._schema.names)
 
-    def read(self, *, names: Sequence[str], numbers: Sequence[str], dtype: type[np.floating]) -> Columns:
-        """See `TableFile.read`."""
-        rows, size = self._file.metadata.num_rows, np.dtype(dtype).itemsize
+    def read_columns(
+        self, *, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
+    ) -> tuple[dict[str, pa.Array], dict[str, Cells]]:
+        """See `TableFile.read_columns`."""
         with reading(self.path), _parquet_errors(self.path):
-            # Repeated values take no room in the file, but they do in memory.
-            check_memory(rows * (8 * len(names) + size * len(numbers)))
-            widths = {name: self._width(name) for name in numbers}
-            width = sum(widths.values())
-            check_memory(rows * width * size)
-            matrix = np.empty((rows, width), dtype=dtype)
-            batch_rows = max(_BATCH_ROWS, _BATCH_CELLS // (len(names) + width))
-            batches = self._file.iter_batches(batch_size=batch_rows, columns=[*names, *numbers])
-            columns, matrix = self._collect(batches, names, widths, matrix)
-            for column in (*columns.values(), matrix):
-                self.require(len(column) == rows, f"is damaged: {len(column)} of {rows} rows are there")
-            return columns, matrix
+            return super().read_columns(names=names, numbers=numbers, others=others, mistakes=mistakes)
+
+    def _load(
+        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
+    ) -> dict[str, pa.Array]:
+        wanted, rows = [*names, *numbers, *others], self._file.metadata.num_rows
+        # Repeated values take no room in the file, but they do in memory.
+        check_memory(rows * 8 * len(wanted))
+        check_memory(rows * 4 * sum(self._width(name) for name in wanted if _is_list(self._schema.field(name).type)))
+        table = self._file.read(columns=wanted)
+        self.require(table.num_rows == rows, f"is damaged: {table.num_rows} of {rows} rows are there")
+        columns = {name: table.column(name) for name in wanted}
+        for name, column in columns.items():
+            if pt.is_dictionary(column.type):
+                columns[name] = column.cast(column.type.value_type)
+        return {name: _one_array(column) for name, column in columns.items()}
 
     def places(self, rows: Sequence[int]) -> dict[int, str]:
         """The numbers of rows, counted from 1."""
         return {row: f"row {row + 1}" for row in rows}
 
-    def read_columns(
-        self, *, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
-    ) -> tuple[dict[str, pa.Array], dict[str, Cells]]:
-        """See `TableFile.read_columns`."""
-        rows = self._file.metadata.num_rows
-        with reading(self.path), _parquet_errors(self.path):
-            check_memory(rows * 8 * (len(names) + len(numbers) + len(others)))
-            widths = {name: self._width(name) for name in others if _is_list(self._schema.field(name).type)}
-            check_memory(rows * 4 * sum(widths.values()))
-            table = self._file.read(columns=[*names, *numbers, *others])
-            self.require(table.num_rows == rows, f"is damaged: {table.num_rows} of {rows} rows are there")
-            found: dict[str, Cells] = {}
-            for name in (*numbers, *others):
-                column = _one_array(table.column(name))
-                if name in widths:
-                    found[name] = self._block(column, name, widths[name], 0).astype(np.float32)
-                    for row in np.flatnonzero(~np.isfinite(found[name]).all(axis=1)).tolist():
-                        value = _first_infinite(found[name][row])
-                        mistakes.note(str(self.error(row, name, f"{value} is not a finite number")))
-                else:
-                    found[name] = self._cells(column, name, name in numbers, mistakes)
-            columns = {name: self._names(_one_array(table.column(name)), name, 0) for name in names}
-        return columns, found
-
-    def _cells(self, column: Any, name: str, number: bool, mistakes: Mistakes) -> Cells:
-        types = pa.types
-        if types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        kind = column.type
-        if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
-            return self._finite(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), name, mistakes)
-        if types.is_null(kind):
-            return np.full(len(column), np.nan)
-        if number and not (types.is_string(kind) or types.is_large_string(kind)):
-            raise self.error(None, name, f"holds {str(kind)[:80]}; it must hold numbers")
-        if types.is_date(kind) or types.is_timestamp(kind):
-            column = column.cast(pa.timestamp("us"), safe=False)
-        elif not (types.is_string(kind) or types.is_large_string(kind)):
-            hint = "it must hold numbers, strings, dates or lists of numbers; name it in --ignore to leave it out"
-            raise self.error(None, name, f"holds {str(kind)[:80]}; {hint}")
-        text = _without_gaps(column.cast(pa.large_string()))
-        return self._floats_of(text, name, mistakes) if number else text
-
     def _width(self, name: str) -> int:
-        """How many numbers a cell of a column holds: 1, or the length of the first row's list."""
-        kind, types = self._schema.field(name).type, pa.types
-        lists = _is_list(kind)
-        numeric = kind.value_type if lists else kind
-        if not (types.is_integer(numeric) or types.is_floating(numeric) or types.is_boolean(numeric)):
-            raise self.error(None, name, f"holds {str(kind)[:80]}; it must hold numbers")
-        if not lists:
-            return 1
+        """The length of the first row's list."""
         first = next(self._file.iter_batches(batch_size=1, columns=[name]), None)
         return 0 if first is None or not first.num_rows else len(first.column(0)[0].as_py() or ())
 
@@ -538,33 +489,45 @@ def _as_int64(column: pa.Array) -> pa.Array | None:
         return None
 
 
-def _joined(chunks: list[pa.Array]) -> pa.Array:
-    kind = pa.int64() if chunks and all(chunk.type == pa.int64() for chunk in chunks) else pa.large_string()
-    return pa.chunked_array([chunk.cast(kind) for chunk in chunks], kind).combine_chunks()
-
-
-def _first(condition: pa.Array) -> int:
-    """The position of the first true entry."""
-    return int(pc.index(condition, True).as_py())
-
-
-def _encoding(start: bytes) -> str:
-    """The encoding of a text, by its first bytes."""
+def _encoding(start: bytes) -> tuple[str, int]:
+    """The encoding of a text, by its first bytes; and the first line that is not UTF-8, 0 if there is none."""
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "utf-16"
+        return "utf-16", 0
+    if start[1:20:2].strip(b"\0") == b"" and len(start) > 3:  # letters of two bytes, without the mark
+        return "utf-16-le", 0
     try:
         # The piece may end within a character of up to four bytes.
         start[:-4].decode("utf-8") if len(start) == _SNIFFED_BYTES else start.decode("utf-8")
     except UnicodeDecodeError as error:
         if len(start) < _SNIFFED_BYTES or error.start < len(start) - 8:
-            return "cp1252"
-    return "utf-8-sig"
+            return "cp1252", start[: error.start].count(b"\n") + 1
+    return "utf-8-sig", 0
 
 
 def _after_lines(block: bytes, count: int) -> bytes:
-    for _ in range(count):
-        block = block.partition(b"\n")[2]
-    return block
+    found = re.match(rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}" % count, block)
+    return b"" if found is None else block[found.end() :]
+
+
+def _has_simple_quotes(text: bytes, delimiter: str) -> bool:
+    """Whether quotes come in pairs, each around a whole cell of one line; `text` begins and ends with a line end."""
+    data = np.frombuffer(text, np.uint8)
+    quotes = np.flatnonzero(data == ord('"'))
+    opening, closing = quotes[: len(quotes) // 2 * 2 : 2], quotes[1::2]
+    limits = np.frombuffer(b"\n\r" + delimiter.encode(), np.uint8)
+    around = np.isin(data[opening - 1], limits) & np.isin(data[closing + 1], limits) & (data[opening + 1] != 32)
+    ends = np.flatnonzero((data == 10) | (data == 13))
+    one_line = np.searchsorted(ends, opening) == np.searchsorted(ends, closing)
+    return len(quotes) % 2 == 0 and bool((around & one_line).all())
+
+
+def _has_plain_integers(text: bytes) -> bool:
+    """Whether no number has a sign "+", a leading zero or spaces; `text` begins and ends with a line end."""
+    if any(odd in text for odd in (b" ", b"+", b"-0")):
+        return False
+    digit = np.frombuffer(text, np.uint8) - 48  # wraps around: below 10 for digits alone
+    leading = (digit[1:-1] == 0) & (digit[2:] < 10)
+    return not (leading & (digit[:-2] > 9) & (digit[:-2] != 254)).any()  # 254 is the decimal point
 
 
 def _look_like(cells: Sequence[str], kind: type) -> bool:
@@ -572,17 +535,10 @@ def _look_like(cells: Sequence[str], kind: type) -> bool:
     known = [cell for cell in cells if cell.strip() not in GAPS]
     good = 0
     for cell in known:
-        try:
+        with suppress(ValueError):
             kind(cell)
-        except ValueError:
-            continue
-        good += 1
+            good += 1
     return good == len(known) if kind is int else good > len(known) / 2
-
-
-def _trimmed(column: pa.Array) -> pa.Array:
-    """Without spaces at the start of a cell, which the csv module skips too."""
-    return column if column.type == pa.int64() else pc.utf8_ltrim(column, " ")
 
 
 def _without_gaps(text: pa.Array) -> pa.Array:
@@ -591,18 +547,20 @@ def _without_gaps(text: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_in(text, pa.array(GAPS, pa.large_string())), pa.scalar(None, text.type), text)
 
 
+_NAME_KINDS = (pt.is_integer, pt.is_null, pt.is_string, pt.is_large_string, pt.is_boolean)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind))
+
+
 def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     found = column.combine_chunks()
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-
-
-def _first_infinite(row: np.ndarray) -> float:
-    return float(row[~np.isfinite(row)][0])
 
 
 @contextmanager

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import functools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,10 @@ import pyarrow as pa
 from cvgnn.data import Graph, RandomSplit
 from cvgnn.data.array_converter import from_arrays
 from cvgnn.data.edges import ConflictingWeights
-from cvgnn.data.io.mistakes import Mistakes
+from cvgnn.data.io.mistakes import SHOWN, Mistakes
 from cvgnn.data.io.preprocessing import Cells, Preprocessing, as_text, date_form, parse_dates, print_table, to_numbers
 from cvgnn.data.io.size_checks import FileError
+from cvgnn.data.io.suspicions import column_suspicions, log_suspicions
 from cvgnn.data.io.table_file import GAPS, CsvFile, ParquetFile, TableFile, categories, positions
 from cvgnn.data.node_ids import as_integers, number_labels
 from cvgnn.data.split import SPLITS
@@ -35,10 +39,12 @@ _ALIASES = {
     "weight": ("edge_weight",),
 }
 _SPLIT_NAMES = {"training": "train", "validation": "val", "valid": "val", "dev": "val", "testing": "test"}
-_EDGE_COLUMNS = ("source", "target", "weight")
 _MANY_CLASSES = 50
 _log = logging.getLogger(__name__)
 _columns_log = logging.getLogger(f"{__name__}.columns")  # cvgnn inspect prints the table itself
+
+Columns = tuple[dict[str, pa.Array], dict[str, Cells]]
+Ids = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def read_tables(
@@ -57,10 +63,13 @@ def read_tables(
             `features` has `id` and the features.
         split, directed: as in `read_graph`.
         tables: the names and kinds of columns.
-        preprocessing: fitted before, on the graph that a model was trained on; then labels may be missing. Fitted on
-            the training nodes if not given.
+        preprocessing: fitted before, on the graph that a model was trained on; then labels may be missing, and its
+            options hold where `tables` has none. Fitted on the training nodes if not given.
     """
-    return _Reader(folder, split or RandomSplit(), tables or TableOptions(), preprocessing).graph(directed)
+    tables = tables or TableOptions()
+    if preprocessing is not None and not tables.given():
+        tables = TableOptions(**preprocessing.options)
+    return _Reader(folder, split or RandomSplit(), tables, preprocessing).graph(directed)
 
 
 class _Reader:
@@ -70,60 +79,47 @@ class _Reader:
         self, folder: Path, split: RandomSplit, options: TableOptions, preprocessing: Preprocessing | None
     ) -> None:
         self.folder, self.split, self.options = folder, split, options
-        self.fitted = preprocessing
+        self.fitted, self.training = preprocessing, preprocessing is None
+        self.auto = options.preprocess == "auto"
         self.mistakes = Mistakes()
-        self._leaks: list[str] | None = None  # columns that tell the label; None where nothing was fitted
-        self.nodes, self.edges = _open(folder, "nodes"), _open(folder, "edges")
-        self.features = _open(folder, "features") if _found(folder, "features") else None
-        nodes = self.nodes
-        self.id = self._column(nodes, "id", required=True)
-        self.label = self._column(nodes, "label", required=preprocessing is None)
-        self.split_name = self._column(nodes, "split")
-        named = ("ignore", "numeric", "category", "text")
-        known = [*nodes.columns, *(() if self.features is None else self.features.columns)]
-        for option in (*named, "split_by"):
-            given = getattr(options, option)
-            for column in (given,) if isinstance(given, str) else given or ():
-                if column not in known and not (option == "ignore" and column in self.edges.columns):
-                    raise FileError(
-                        f"--{option.replace('_', '-')}: {nodes.path}: {unknown_name('column', column, known)}"
-                    )
+        self.suspicions: list[str] = []
+        there = [name for name in ("nodes", "edges", "features") if _suffixes(folder, name)]
+        wanted = ("nodes", "edges") if there else ("nodes",)  # a folder with neither is told once
+        tables = {name: self._open(name) for name in dict.fromkeys([*wanted, *there])}
+        if not there:
+            self.mistakes.check()
+        self._find_columns(tables)
+        self.mistakes.check()
+        self.nodes, self.edges, features = tables["nodes"], tables["edges"], tables.get("features")
+        self.table = self.nodes if features is None else features
 
     def graph(self, directed: bool) -> Graph:
         """The graph, checked."""
-        nodes, mistakes, options = self.nodes, self.mistakes, self.options
+        nodes, table, mistakes = self.nodes, self.table, self.mistakes
+        timed = [] if self.options.split_by is None or not self.training else [self.options.split_by]
         names = [name for name in (self.id, self.label, self.split_name) if name is not None]
-        table = nodes if self.features is None else self.features
-        own = self.id if self.features is None else self._column(table, "id", required=True)
-        rest = [c for c in table.columns if c not in (*names, own, *options.ignore, options.split_by)]
-        self._check_feature_columns(rest, names)
-        auto = options.preprocess == "auto"
-        timed = [] if options.split_by is None else [options.split_by]
-        here = [] if self.features is not None or not auto else self._wanted(rest)
-        columns, cells = nodes.read_columns(
-            names=names, numbers=[c for c in here if c in options.numeric],
-            others=[*(c for c in here if c not in options.numeric), *timed], mistakes=mistakes,
-        )  # fmt: skip
-        time = None if options.split_by is None else cells.pop(options.split_by)
-        ids = columns[self.id]
-        nodes.require(len(ids) > 0 or mistakes.count > 0, "has no rows: the graph has no nodes")
-        self._check_unique(nodes, self.id, ids)
-        mistakes.check()  # a node that is missing makes its edges mistakes too
-        y, class_names = self._labels(columns)
-        train, val, test, record = self._split_ids(columns, y, time)
-        if not train.size:
-            mistakes.check()  # nothing can be fitted
-        if self.features is not None:
-            cells, order = self._other_table(table, own, ids, rest, auto)
-            cells = {name: _reordered(column, order) for name, column in cells.items()}
-        if auto:
-            x = self._preprocess(table, cells, train, y, len(ids))
-        else:
+        node_columns = self._read(nodes, names, [*(self.used if table is nodes else ()), *timed])
+        other = node_columns if table is nodes else self._read(table, [self.own], self.used)
+        edge_columns = self._read(self.edges, [self.source, self.target], [] if self.weight is None else [self.weight])
+        if node_columns is None or other is None or edge_columns is None:
             mistakes.check()
-            x = self._plain(table, own, ids, rest)
-        edge_index, weight, rows = self._read_edges(ids)
+        assert node_columns is not None
+        assert other is not None
+        assert edge_columns is not None
+        columns, cells = node_columns
+        ids, time = columns[self.id], cells.pop(timed[0]) if timed else None
+        if not len(ids):
+            mistakes.check()
+            nodes.require(False, "has no rows: the graph has no nodes")
+        # A row that was lost, or an id that is wrong, would make every edge of its node a mistake too.
+        ids_known = self._check_unique(nodes, self.id, ids) and not nodes.lost_rows
+        y, class_names = self._labels(columns)
+        (train, val, test), record = self._split_ids(columns, y, time)
+        if table is not nodes:
+            cells = self._reordered(other, ids, ids_known)
+        x = self._features(cells, train, y, len(ids))
+        edge_index, weight, rows = self._edges(*edge_columns, ids, ids_known)
         mistakes.check()
-        self._tell(table, len(train))
         try:
             graph = from_arrays(
                 edge_index, x=x, y=y, train_ids=train, val_ids=val, test_ids=test, edge_weight=weight,
@@ -132,62 +128,131 @@ class _Reader:
             )  # fmt: skip
         except ConflictingWeights as error:
             assert weight is not None
-            other, row = sorted(error.listed.tolist())
-            first = self.edges.place(int(rows[other]))
-            what = f"{weight[row]:g}, but {first} gives the same edge weight {weight[other]:g}; give one"
-            raise self.edges.error(int(rows[row]), self.weight or "weight", what) from None
+            self._note_conflicts(rows[error.listed], weight[error.listed])
+            raise
+        self._tell(len(train))
         fitted = None if self.fitted is None else self.fitted.to_dict()
         return dataclasses.replace(graph, split=record, preprocessing=fitted, validated=True)
 
     # Columns
 
-    def _column(self, table: TableFile, role: str, *, required: bool = False) -> Any:
+    def _open(self, name: str) -> Any:
+        """The table of this name; None, and a mistake, if it cannot be opened."""
+        folder, found = self.folder, _suffixes(self.folder, name)
+        try:
+            if not found:
+                has = join_printable(sorted(file.name for file in folder.iterdir())[:10])[:200] or "nothing"
+                what = f"it has no {name}.csv and no {name}.parquet, and it is not a store; it holds: {has}"
+                raise FileError(f"{folder}: {what}")
+            both = " and ".join(f"{name}{suffix}" for suffix in found)
+            if len(found) > 1:
+                raise FileError(f"{folder}: it has both {both}; remove the one that is not meant")
+            table = _CLASSES[found[0]](folder / f"{name}{found[0]}")
+        except FileError as error:
+            self.mistakes.note(str(error))
+            return None
+        for column in table.twice:
+            self.mistakes.note(f"{table.path} has two columns {column[:80]!r}; give each its own name")
+        return table
+
+    def _find_columns(self, tables: dict[str, Any]) -> None:
+        """Find the column of each role and of the features; what is missing is a mistake."""
+        nodes, edges, features = tables["nodes"], tables["edges"], tables.get("features")
+        self.id = self._column(nodes, "id", required=True)
+        self.label = self._column(nodes, "label", required=self.training)
+        self.split_name = self._column(nodes, "split")
+        self.source = self._column(edges, "source", required=True)
+        self.target = self._column(edges, "target", required=True)
+        self.weight = self._column(edges, "weight")
+        names, options = (self.id, self.label, self.split_name), self.options
+        if self.training and nodes is not None and (features is not None or "features" not in tables):
+            known = [*nodes.columns, *(() if features is None else features.columns)]
+            for option in ("ignore", "numeric", "category", "text", "split_by"):
+                given = getattr(options, option)
+                for column in (given,) if isinstance(given, str) else given or ():
+                    if column not in known and not (option == "ignore" and edges and column in edges.columns):
+                        what = unknown_name("column", column, known)
+                        self.mistakes.note(f"--{option.replace('_', '-')}: {nodes.path}: {what}")
+        if nodes is not None and (features is not None or "features" not in tables):
+            self._find_features(nodes, features, names)
+        if edges is not None:
+            self._check_edge_columns(edges)
+
+    def _find_features(self, nodes: TableFile, features: TableFile | None, names: tuple[Any, ...]) -> None:
+        """Set `used`, the columns to read, and `own`, the column of ids in the table that has them."""
+        table = features or nodes
+        self.own = self.id if features is None else self._column(features, "id", required=True)
+        no_features = {*names, *self.options.ignore, self.options.split_by}
+        if features is not None:
+            extra = [name for name in nodes.columns if name not in no_features | nodes.unnamed]
+            if extra and self.training:
+                has = join_printable(extra[:3])[:80]
+                self.mistakes.note(f"{nodes.path} has features ({has}) and there is {features.path.name}; keep one")
+            no_features = {self.own, *self.options.ignore}
+        self.used = [name for name in table.columns if name not in no_features | table.unnamed]
+        if self.fitted is not None:
+            self.used = self.fitted.used
+            missing = [name for name in self.used if name not in table.columns]
+            if missing:
+                what = f"has no column {join_printable(missing[:5])}, which the model uses"
+                self.mistakes.note(f"{table.path} {what}; its columns are: {_has(table)}")
+        elif not self.used and self.id is not None:
+            besides = "id, label and split" if features is None else "id"
+            self.mistakes.note(f"{table.path} has no features: no column besides {besides}")
+        for name in sorted(table.unnamed - no_features):
+            self.suspicions.append(f"{table.path.name}: {name} has no name and is left out, as numbers of rows are")
+
+    def _column(self, table: TableFile | None, role: str, *, required: bool = False) -> Any:
         """The name of the column with a role: the user's choice, the usual name, or an alias."""
-        chosen = getattr(self.options, f"{role}_column")
-        if chosen is not None:
-            table.require_columns(chosen)
-            return chosen
-        if role in table.columns:
-            return role
-        lower = {name.lower(): name for name in table.columns}
-        for alias in (role, *_ALIASES[role]):
-            if alias in lower and lower[alias] not in self.options.ignore:
+        if table is None:
+            return None
+        chosen: str | None = getattr(self.options, f"{role}_column")
+        wanted = chosen or role
+        if wanted in table.columns:
+            return wanted
+        lower = {name.lower(): name for name in table.columns if name not in self.options.ignore}
+        for alias in (role, *_ALIASES[role]) if chosen is None else ():
+            if alias in lower:
                 _log.info("%s: column %r is the %s", table.path.name, lower[alias], role)
                 return lower[alias]
-        if required:
-            hint = f"; name it with --{role}-column"
-            has = join_printable(table.columns[:50])[:300]
-            table.require(False, f"has no column {role!r}; its columns are: {has}{hint}")
+        if required or (chosen is not None and self.training):
+            hint = _hint(table, role, wanted)
+            self.mistakes.note(f"{table.path} has no column {wanted!r}; its columns are: {_has(table)}; {hint}")
         return None
 
-    def _check_feature_columns(self, rest: list[str], names: list[str]) -> None:
-        nodes, ignored = self.nodes, self.options.ignore
-        if self.features is None:
-            nodes.require(len(rest) > 0, "has no features: no column besides id, label and split")
+    def _check_edge_columns(self, edges: TableFile) -> None:
+        """Leave out columns that are neither ends nor weight; a misspelled weight is a mistake."""
+        known = (self.source, self.target, self.weight, *self.options.ignore, *edges.unnamed)
+        extra = [name for name in edges.columns if name not in known]
+        if None in (self.source, self.target):
             return
-        extra = [c for c in nodes.columns if c not in (*names, *ignored, self.options.split_by)]
-        has = join_printable(extra[:3])[:80]
-        nodes.require(not extra, f"has features ({has}) and there is {self.features.path.name}; keep one")
-        self.features.require(len(rest) > 0, "has no features: no column besides id")
+        for name in extra if self.weight is None else ():
+            if difflib.get_close_matches(name.lower(), ["weight"]):
+                what = unknown_name("column", name[:80], ("source", "target", "weight"))
+                self.mistakes.note(f"{edges.path}: {what}; --ignore leaves it out")
+                extra.remove(name)
+        if extra and self.training:
+            shown = join_printable(extra[:5])[:200]
+            self.suspicions.append(f"{edges.path.name}: not used: {shown}; --weight-column names a column of weights")
 
-    def _wanted(self, rest: list[str]) -> list[str]:
-        """The columns of features to read."""
-        if self.fitted is None:
-            return rest
-        table = self.nodes if self.features is None else self.features
-        missing = [name for name in self.fitted.used if name not in table.columns]
-        has = join_printable(table.columns[:50])[:300]
-        table.require(
-            not missing, f"has no column {join_printable(missing[:5])}, which the model uses; its columns are: {has}"
-        )
-        return self.fitted.used
+    def _read(self, table: TableFile, names: Sequence[str], cells: Sequence[str]) -> Columns | None:
+        """Columns of names and others of a table; None, and a mistake, where it cannot be read."""
+        must = (*self.options.numeric, self.weight) if self.auto or table is self.edges else self.used
+        numbers = [name for name in cells if name in must and name != self.options.split_by]
+        others = [name for name in cells if name not in numbers]
+        try:
+            return table.read_columns(names=list(names), numbers=numbers, others=others, mistakes=self.mistakes)
+        except FileError as error:
+            self.mistakes.note(str(error))
+            return None
 
     # Nodes
 
-    def _check_unique(self, table: TableFile, column: str, ids: pa.Array) -> None:
+    def _check_unique(self, table: TableFile, column: str, ids: pa.Array) -> bool:
+        """Whether each id is there, and once; others are mistakes."""
         first_at = positions(ids, ids)
         wrong = np.flatnonzero(first_at != np.arange(len(ids)))
-        before = table.places(sorted({int(first_at[row]) for row in wrong[:20]} - {-1})) if wrong.size else {}
+        before = table.places(sorted({int(first_at[row]) for row in wrong[:SHOWN]} - {-1})) if wrong.size else {}
 
         def what(row: int) -> str:
             first = int(first_at[row])
@@ -196,29 +261,24 @@ class _Reader:
             return f"{str(ids[row])[:80]!r} was listed before, at {before[first]}"
 
         self.mistakes.cells(table, wrong, column, what)
+        return not wrong.size
 
     def _labels(self, columns: dict[str, pa.Array]) -> tuple[np.ndarray, tuple[str, ...] | None]:
         if self.label is None:
             return np.full(len(columns[self.id]), -1, dtype=np.int64), None
         labels, codes = categories(columns[self.label])
-        auto = self.options.preprocess == "auto"
-        gaps = [code for code, label in enumerate(labels) if auto and label.strip() in GAPS]
+        gaps = [code for code, label in enumerate(labels) if self.auto and label.strip() in GAPS]
         if gaps:
             found = np.isin(codes, gaps)
             _log.info("%d labels such as %r are read as unknown", found.sum(), labels[gaps[0]])
-            codes = np.where(found, -1, codes)
-            kept = [code for code in range(len(labels)) if code not in gaps]
-            renumber = np.full(len(labels) + 1, -1)
-            renumber[kept] = np.arange(len(kept))
-            codes, labels = renumber[codes], [labels[code] for code in kept]
+            codes, used = np.where(found, -1, codes), np.isin(np.arange(len(labels)), gaps, invert=True)
+            codes, labels = np.append(np.cumsum(used) - 1, -1)[codes], [labels[code] for code in np.flatnonzero(used)]
         for code, number in enumerate(as_integers(labels) or []):
             if number < 0:
-                what = (
-                    f"{number} is no class; leave the cell empty where the label is unknown, and number classes from 0"
-                )
-                self.mistakes.cells(self.nodes, [int(np.argmax(codes == code))], self.label, lambda _, w=what: w)  # type: ignore[misc]
+                what = "is no class; leave the cell empty where the label is unknown, and number classes from 0"
+                self._note_value(self.label, codes == code, f"{number} {what}")
         known = int((codes >= 0).sum())
-        if len(labels) > _MANY_CLASSES and self.fitted is None:
+        if len(labels) > _MANY_CLASSES and self.training:
             numbers = to_numbers(pa.array(labels, pa.large_string()))
             fractions = not np.isnan(numbers).any() and bool((numbers != np.floor(numbers)).any())
             if fractions or len(labels) > known / 2:
@@ -229,59 +289,55 @@ class _Reader:
         numbered, class_names = number_labels([*labels, ""])  # code -1, an empty cell, takes the last
         return np.array(numbered, dtype=np.int64)[codes], class_names
 
-    def _split_ids(
-        self, columns: dict[str, pa.Array], y: np.ndarray, time: Cells | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    def _note_value(self, column: str, rows: np.ndarray, what: str) -> None:
+        """A mistake in a value of the nodes, told at its first row; `rows` is a mask."""
+        count = int(rows.sum())
+        more = f" ({count} rows)" if count > 1 else ""
+        self.mistakes.cells(self.nodes, [int(np.argmax(rows))], column, lambda _: what + more)
+
+    def _split_ids(self, columns: dict[str, pa.Array], y: np.ndarray, time: Cells | None) -> tuple[Ids, str]:
         """Training, validation and test ids, and the record of where they came from."""
         nothing = np.empty(0, dtype=np.int64)
-        if not (y >= 0).any() and self.fitted is not None:
-            return nothing, nothing, nothing, "none: no labels"
+        if not (y >= 0).any():
+            if self.training:
+                what = "no node has a label, so there is nothing to split"
+                self.mistakes.note(str(self.nodes.error(self.label or "label", what)))
+            return (nothing, nothing, nothing), "none: no labels"
         if time is not None:
             require(self.split_name is None, f"split_by makes the split, but {self.nodes.path.name} has one; ignore it")
             return self._split_by(time, y)
         if self.split_name is None:
-            return *self.split.ids(y), self.split.describe()
+            return self.split.ids(y), self.split.describe()
         parts, codes = categories(columns[self.split_name])
         named = [_SPLIT_NAMES.get(part.strip().lower(), part.strip().lower()) for part in parts]
         renamed = {part: name for part, name in zip(parts, named, strict=True) if part != name and name in SPLITS}
         if renamed:
             _log.info("%s: %s", self.nodes.path.name, ", ".join(f"split {p!r} is {n}" for p, n in renamed.items()))
         for code, part in enumerate(named):
-            if part not in SPLITS:
-                row = int(np.argmax(codes == code))
-                error = str(unknown_name("split", parts[code][:80], SPLITS))
-                self.mistakes.cells(self.nodes, [row], self.split_name, lambda _, e=error: e)  # type: ignore[misc]
-        unlabelled = np.flatnonzero((codes >= 0) & (y < 0))
-        if self.fitted is not None:
-            codes = np.where(y < 0, -1, codes)
-        else:
+            if part not in (*SPLITS, *map(str.lower, GAPS)):
+                self._note_value(self.split_name, codes == code, str(unknown_name("split", parts[code][:80], SPLITS)))
+        if self.training:
             self.mistakes.cells(
-                self.nodes, unlabelled, self.label or "label",
+                self.nodes, np.flatnonzero((codes >= 0) & (y < 0)), self.label or "label",
                 lambda row: f"nothing, but the node is in the {parts[codes[row]]} split; give its label or empty split",
             )  # fmt: skip
-        train, val, test = (
-            np.flatnonzero(np.isin(codes, [c for c, name in enumerate(named) if name == part])) for part in SPLITS
-        )
-        if not train.size:
-            if self.fitted is not None:  # nobody trains on it
-                return *self.split.ids(y), self.split.describe()
-            self.mistakes.note(
-                f"{self.nodes.path}, column {self.split_name!r}: no row is 'train'; mark the training nodes"
-            )
-        return train, val, test, "given"
-
-    def _split_by(self, time: Cells, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-        column = self.options.split_by or ""
-        if isinstance(time, pa.Array):
-            form = date_form(time)
-            values = to_numbers(time) if form in (None, "ambiguous") else parse_dates(time, form)
         else:
-            values = time
+            codes = np.where(y < 0, -1, codes)
+        train, val, test = (np.flatnonzero(np.isin(codes, np.flatnonzero(np.array(named) == p))) for p in SPLITS)
+        if not train.size:
+            if not self.training:  # nobody trains on it
+                return self.split.ids(y), self.split.describe()
+            what = "no row is 'train'; mark the training nodes"
+            self.mistakes.note(str(self.nodes.error(self.split_name, what)))
+        return (train, val, test), "given"
+
+    def _split_by(self, time: Cells, y: np.ndarray) -> tuple[Ids, str]:
+        column = self.options.split_by or ""
+        form = None if isinstance(time, np.ndarray) else date_form(time)
+        values = to_numbers(time) if form in (None, "ambiguous") else parse_dates(time, form)
         labelled = np.flatnonzero(y >= 0)
-        require(labelled.size > 0, "no node has a label, so there is nothing to split")
-        bad = labelled[np.isnan(values[labelled])]
         self.mistakes.cells(
-            self.nodes, bad, column,
+            self.nodes, labelled[np.isnan(values[labelled])], column,
             lambda row: f"{str(as_text(time)[row])[:80]!r} is no date and no number, so it cannot order the split",
         )  # fmt: skip
         order = labelled[np.argsort(values[labelled], kind="stable")]
@@ -289,153 +345,156 @@ class _Reader:
         second = first + round(self.split.val * order.size)
         parts = (np.sort(order[:first]), np.sort(order[first:second]), np.sort(order[second:]))
         rest = 1 - self.split.train - self.split.val
-        return *parts, f"by {column}: fractions {self.split.train:g}/{self.split.val:g}/{rest:g}"
+        return parts, f"by {column}: fractions {self.split.train:g}/{self.split.val:g}/{rest:g}"
 
     # Features
 
-    def _other_table(
-        self, table: TableFile, own: str, ids: pa.Array, rest: list[str], auto: bool
-    ) -> tuple[dict[str, Cells], np.ndarray]:
-        """The cells of the table `features`, and the row of each node in it."""
-        wanted = self._wanted(rest) if auto else []
-        numbers = [c for c in wanted if c in self.options.numeric]
-        others = [c for c in wanted if c not in numbers]
-        columns, cells = table.read_columns(names=[own], numbers=numbers, others=others, mistakes=self.mistakes)
-        self._check_unique(table, own, columns[own])
-        at = self._node_positions(table, own, columns[own], ids)
-        self.mistakes.check()
+    def _reordered(self, other: Columns, ids: pa.Array, ids_known: bool) -> dict[str, Cells]:
+        """The cells of the table `features` in the order of the nodes."""
+        table, (columns, cells) = self.table, other
+        self._check_unique(table, self.own, columns[self.own])
         order = np.full(len(ids), -1)
-        order[at] = np.arange(len(at))
-        for node in np.flatnonzero(order < 0).tolist():
+        at = self._node_positions(table, self.own, columns[self.own], ids, ids_known)
+        order[at[at >= 0]] = np.flatnonzero(at >= 0)
+        for node in np.flatnonzero(order < 0).tolist() if ids_known and not table.lost_rows else ():
             self.mistakes.note(f"{table.path} has no row for node {str(ids[node])[:80]!r} of {self.nodes.path.name}")
-        self.mistakes.check()
-        return cells, order
+        if (order < 0).any():
+            self.mistakes.check()  # these nodes have no features to look at
+        return {n: c[order] if isinstance(c, np.ndarray) else c.take(pa.array(order)) for n, c in cells.items()}
 
-    def _plain(self, table: TableFile, own: str, ids: pa.Array, rest: list[str]) -> np.ndarray:
-        """Features that are numbers already, as they are."""
-        columns, matrix = table.read(names=[own], numbers=rest, dtype=np.float32)
-        if table is self.nodes:
-            return matrix
-        x = np.empty_like(matrix)
-        x[positions(columns[own], ids)] = matrix
-        return x
+    def _features(self, cells: dict[str, Cells], train: np.ndarray, y: np.ndarray, rows: int) -> np.ndarray | None:
+        """The features, `[rows, F]`; None, and mistakes, where there is nothing to fit."""
+        table = self.table
 
-    def _preprocess(
-        self, table: TableFile, cells: dict[str, Cells], train: np.ndarray, y: np.ndarray, rows: int
-    ) -> np.ndarray:
         def report(column: str, wrong: np.ndarray, what: Any) -> None:
             self.mistakes.cells(table, wrong, column, what)
 
+        if not self.auto:
+            for name, column in cells.items():
+                report(name, np.flatnonzero(np.isnan(column.reshape(rows, -1)).any(axis=1)), lambda _: _NO_NUMBER)
+            parts = [np.asarray(cells[name], dtype=np.float32).reshape(rows, -1) for name in self.used]
+            return np.concatenate(parts, axis=1)
         if self.fitted is None:
-            options = self.options
-            kinds = dict.fromkeys(options.numeric, "number") | dict.fromkeys(options.category, "category")
-            kinds |= dict.fromkeys(options.text, "text")
-            self.fitted = Preprocessing.fit(cells, train, kinds, report)
-            self._leaks = equal_to_label(cells, y, train)
-            table.require(
-                len(self.fitted.used) > 0,
-                "has no column that can be a feature: "
-                + "; ".join(f"{c['name']}: {c['why']}" for c in self.fitted.columns[:5] if "why" in c),
-            )
+            if not train.size:
+                return None
+            self.fitted = Preprocessing.fit(cells, train, report, self.options)
+            why = "; ".join(f"{c['name']}: {c['why']}" for c in self.fitted.columns[:5] if "why" in c)
+            if not self.fitted.used:
+                self.mistakes.check()  # a column that is wrong is no feature either
+                self.mistakes.note(f"{table.path} has no column that can be a feature: {why}")
+                return None
+            self.suspicions += column_suspicions(cells, self.fitted, y, train)
         return self.fitted.apply(cells, rows, report)
 
-    def _tell(self, table: TableFile, num_train: int) -> None:
-        """Log what becomes of each column, where it was decided here."""
-        if self._leaks is None or self.fitted is None:
-            return
-        lines = [("column", "kind", "what it becomes"), *self.fitted.table()]
-        _columns_log.info(
-            "columns of %s, fitted on %d training nodes:\n%s", table.path.name, num_train, print_table(lines)
-        )
-        for column in self._leaks:
-            hint = "name it in --ignore if it is not known when you predict"
-            _log.warning("column %r alone tells the label of every training node; %s", column, hint)
+    def _tell(self, num_train: int) -> None:
+        """Log what becomes of each column, where it was decided here, and what looks wrong."""
+        if self.training and self.fitted is not None:
+            lines = [("column", "kind", "what it becomes"), *self.fitted.table()]
+            _columns_log.info(
+                "columns of %s, fitted on %d training nodes:\n%s", self.table.path.name, num_train, print_table(lines)
+            )
+        log_suspicions(self.suspicions)
 
     # Edges
 
-    def _read_edges(self, ids: pa.Array) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    def _edges(
+        self, columns: dict[str, pa.Array], cells: dict[str, Cells], ids: pa.Array, ids_known: bool
+    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """Edges `[2, m]`, weights, and the row of each edge in its table."""
         edges, mistakes = self.edges, self.mistakes
-        source = self._column(edges, "source", required=True)
-        target = self._column(edges, "target", required=True)
-        self.weight = self._column(edges, "weight")
-        used = (source, target, self.weight, *self.options.ignore)
-        for name in edges.columns:
-            if name not in used:
-                raise FileError(
-                    f"{edges.path}: {unknown_name('column', name[:80], _EDGE_COLUMNS)}; --ignore leaves it out"
-                )
-        weighted = [] if self.weight is None else [self.weight]
-        columns, cells = edges.read_columns(names=[source, target], numbers=weighted, others=[], mistakes=mistakes)
         drop = self.options.unknown_edges == "drop"
-        ends = np.empty((2, len(columns[source])), dtype=np.int64)
-        for row, name in enumerate((source, target)):
-            ends[row] = self._node_positions(edges, name, columns[name], ids, drop=drop)
+        ends = np.empty((2, len(columns[self.source])), dtype=np.int64)
+        for row, name in enumerate((self.source, self.target)):
+            ends[row] = self._node_positions(edges, name, columns[name], ids, ids_known and not drop)
         weight: np.ndarray | None = None
         if self.weight is not None:
-            given: np.ndarray = cells[self.weight]
-            weight = given
+            weight = given = cells[self.weight]
             wrong = np.flatnonzero(given <= 0)
             mistakes.cells(edges, wrong, self.weight, lambda row: f"{given[row]:g}; weights must be positive")
-            gaps = np.flatnonzero(np.isnan(given))
-            mistakes.cells(edges, gaps, self.weight, lambda _: "nothing where a number must be")
-        keep: np.ndarray = np.logical_and(ends[0] >= 0, ends[1] >= 0)
+            mistakes.cells(edges, np.flatnonzero(np.isnan(given)), self.weight, lambda _: _NO_NUMBER)
         rows = np.arange(ends.shape[1])
-        if not keep.all() and drop:
-            _log.warning("%s: %d of %d edges left out: their nodes are not in %s", edges.path.name, (~keep).sum(),
-                         len(keep), self.nodes.path.name)  # fmt: skip
-            ends, rows, weight = ends[:, keep], rows[keep], None if weight is None else weight[keep]
+        known: np.ndarray = np.logical_and(ends[0] >= 0, ends[1] >= 0)
+        if drop and not known.all():
+            _log.warning("%s: %d of %d edges left out: their nodes are not in %s", edges.path.name, (~known).sum(),
+                         len(known), self.nodes.path.name)  # fmt: skip
+            ends, rows, weight = ends[:, known], rows[known], None if weight is None else weight[known]
+        loops = int((ends[0] == ends[1]).sum())
+        if loops:
+            _log.info("%s: %d edges lead from a node to itself and are left out", edges.path.name, loops)
         return ends, weight, rows
 
-    def _node_positions(
-        self, table: TableFile, name: str, column: pa.Array, ids: pa.Array, *, drop: bool = False
-    ) -> np.ndarray:
-        """The position in `ids` of each row's node; -1, and a mistake unless `drop`, where it is none of them."""
+    def _node_positions(self, table: TableFile, name: str, column: pa.Array, ids: pa.Array, report: bool) -> np.ndarray:
+        """The position in `ids` of each row's node; -1, and a mistake if `report`, where it is none of them."""
         found = positions(column, ids)
-        if not drop and found.size and found.min() < 0:
+        if not report or not found.size or found.min() >= 0:
+            return found
+        wrong = np.flatnonzero(found < 0)
+        shift = _shifted(column.take(pa.array(wrong)), ids)
 
-            def what(row: int) -> str:
-                value = column[row].as_py()
-                text = "nothing where a node's id must be" if value is None else f"{str(value)[:80]!r} is no node"
-                return f"{text}; ids are listed in {self.nodes.path.name}, column {self.id!r}"
+        @functools.cache
+        def spellings() -> dict[str, Any]:
+            return {_spelling(value): value for value in ids.to_pylist() if value is not None}
 
-            self.mistakes.cells(table, np.flatnonzero(found < 0), name, what)
+        def what(row: int) -> str:
+            value = column[row].as_py()
+            text = "nothing where a node's id must be" if value is None else f"{str(value)[:80]!r} is no node"
+            near = None if value is None else spellings().get(_spelling(value))
+            hint = shift if near is None else f", but {str(near)[:80]!r} is"
+            if value == name:
+                hint = ", but the name of the column: is the first line there twice?"
+            return f"{text}{hint}; ids are listed in {self.nodes.path.name}, column {self.id!r}"
+
+        self.mistakes.cells(table, wrong, name, what)
         return found
 
-
-def equal_to_label(cells: dict[str, Cells], y: np.ndarray, train: np.ndarray) -> list[str]:
-    """Columns with few values of which each occurs with one label only, as a copy of the label does."""
-    found = []
-    labels = y[train]
-    classes = np.unique(labels)
-    for name, column in cells.items():
-        if len(train) < 10 or len(classes) < 2 or (isinstance(column, np.ndarray) and column.ndim == 2):
-            continue
-        if isinstance(column, np.ndarray):
-            values, codes = np.unique(column[train], return_inverse=True)
-            count = len(values)
-        else:
-            encoded = column.take(pa.array(train)).dictionary_encode("encode")
-            codes, count = encoded.indices.to_numpy(zero_copy_only=False), len(encoded.dictionary)
-        if count == len(classes) and len(np.unique(codes.astype(np.int64) * (labels.max() + 1) + labels)) == count:
-            found.append(name)
-    return found
+    def _note_conflicts(self, rows: np.ndarray, weights: np.ndarray) -> None:
+        """Report edges that are listed with two weights; `rows` and `weights` are `[conflicts, 2]`."""
+        places = self.edges.places(sorted({int(row) for row in rows[:SHOWN, 0]}))
+        text = {
+            int(row): f"{w[1]:g}, but {places[int(first)]} gives the same edge weight {w[0]:g}; give one"
+            for (first, row), w in zip(rows[:SHOWN].tolist(), weights.tolist(), strict=False)
+        }
+        self.mistakes.cells(self.edges, rows[:, 1], self.weight or "weight", text.__getitem__)
+        self.mistakes.check()
 
 
-def _found(folder: Path, name: str) -> list[str]:
+_NO_NUMBER = "nothing where a number must be"
+
+
+def _has(table: TableFile) -> str:
+    return join_printable(table.columns[:50])[:300]
+
+
+def _hint(table: TableFile, role: str, wanted: str) -> str:
+    """What may be wrong with a table that lacks a column."""
+    lower = {name.lower() for name in table.columns}
+    if len(table.columns) == 1:
+        return "it has one column only: separate columns by a comma, semicolon, tab or bar"
+    if any(name.replace(".", "", 1).lstrip("-").isdigit() for name in table.columns):
+        return "its first line looks like a row of data, but it must name the columns"
+    if role == "id" and all(lower & {end, *_ALIASES[end]} for end in ("source", "target")):
+        return "it looks like a table of edges: are the two files swapped?"
+    close = difflib.get_close_matches(wanted, table.columns, n=1)
+    return f"name it with --{role}-column" + (f" (did you mean {close[0]!r}?)" if close else "")
+
+
+def _shifted(unknown: pa.Array, ids: pa.Array) -> str:
+    """The hint that ids count from 0 in one table and from 1 in the other."""
+    if unknown.type == ids.type == pa.int64() and len(ids) and not unknown.null_count:
+        values, known = np.unique(unknown.to_numpy()).tolist(), ids.drop_null().to_numpy()
+        if len(values) == 1 and values[0] in (known.min() - 1, known.max() + 1) and known.min() in (0, 1):
+            return f" (nodes count from {known.min()}: do the edges count from {1 - known.min()}?)"
+    return ""
+
+
+def _spelling(value: Any) -> str:
+    """An id without what people do not see: case, spaces, leading zeros and the .0 of Excel."""
+    text = "".join(letter for letter in str(value) if letter.isprintable() and not letter.isspace())
+    return text.casefold().removesuffix(".0").lstrip("0")
+
+
+def _suffixes(folder: Path, name: str) -> list[str]:
     return [suffix for suffix in _CLASSES if (folder / f"{name}{suffix}").exists()]
-
-
-def _open(folder: Path, name: str) -> TableFile:
-    found = _found(folder, name)
-    require(len(found) > 0, f"it has no {name}.csv and no {name}.parquet, and it is not a store")
-    both = " and ".join(f"{name}{suffix}" for suffix in found)
-    require(len(found) == 1, f"it has both {both}; remove the one that is not meant")
-    return _CLASSES[found[0]](folder / f"{name}{found[0]}")
-
-
-def _reordered(cells: Cells, order: np.ndarray) -> Cells:
-    return cells[order] if isinstance(cells, np.ndarray) else cells.take(pa.array(order))
 
 
 def _node_names(ids: pa.Array) -> np.ndarray | None:

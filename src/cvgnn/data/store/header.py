@@ -101,6 +101,7 @@ _Names = _Rule(
     lambda v: v is None or (isinstance(v, list | tuple) and all(isinstance(name, str) for name in v)),
 )
 _Normalization = _Rule(f"null or one of {', '.join(NORMALIZATIONS)}", lambda v: v in (None, *NORMALIZATIONS))
+_Object = _Rule("null or an object", lambda v: v is None or isinstance(v, dict))
 _Shape = _Rule(
     "a list of one or two sizes",
     lambda v: isinstance(v, list) and len(v) in (1, 2) and all(type(size) is int and 0 <= size < 2**62 for size in v),
@@ -114,7 +115,7 @@ class GraphFields:
     """The graph in the header; the sizes must agree with the arrays.
 
     Args:
-        name, directed, split, num_classes, class_names, PX_normalization: as in `cvgnn.Graph`.
+        name, directed, split, num_classes, class_names, PX_normalization, preprocessing: as in `cvgnn.Graph`.
         num_nodes, num_edges, num_features: `N`, `E`, `F`.
         features: whether `x` (and `PX`) are dense matrices or CSR.
         weighted: whether there are edge weights.
@@ -133,6 +134,7 @@ class GraphFields:
     weighted: _Bool
     named: _Bool
     PX_normalization: Annotated[str | None, _Normalization]
+    preprocessing: Annotated[dict[str, Any] | None, _Object]
 
 
 @final
@@ -160,6 +162,8 @@ class StoreHeader:
 def write_header(folder: Path, graph: GraphFields, arrays: dict[str, ArrayEntry]) -> None:
     """Write `header.json` of a new store."""
     header = dataclasses.asdict(StoreHeader(cvgnn=__version__, graph=graph, arrays=arrays))
+    if graph.preprocessing is None:
+        del header["graph"]["preprocessing"]  # as in stores of cvgnn before it had the field
     atomic_files.write_new(folder / HEADER, add_checksum({"format": FORMAT, "version": VERSION, **header}))
 
 
@@ -246,7 +250,10 @@ def _parse(body: dict[str, Any]) -> StoreHeader:
     """Check the types of all values, and that the arrays are those that the fields of the graph imply."""
     _check_keys(body, ("format", "version", "cvgnn", "graph", "arrays", "sha256"), HEADER)
     require(isinstance(body["cvgnn"], str), f"cvgnn in {HEADER} must be a version, not {short(body['cvgnn'])}")
-    graph = check_fields(GraphFields, body["graph"], f"'graph' of {HEADER}")
+    fields = body["graph"]
+    if isinstance(fields, dict):
+        fields = {"preprocessing": None, **fields}
+    graph = check_fields(GraphFields, fields, f"'graph' of {HEADER}")
     names, count = graph.class_names, graph.num_classes
     require(names is None or len(names) == count, f"{HEADER} has {len(names or ())} class names for {count} classes")
     shapes = _expected_shapes(graph)

@@ -25,7 +25,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.utils.checked_json import short
 from cvgnn.utils.progress import ProgressCallback, no_progress
 
-COMMON_FIELDS = ("name", "num_classes", "class_names", "directed", "split", "PX_normalization")
+COMMON_FIELDS = ("name", "num_classes", "class_names", "directed", "split", "PX_normalization", "preprocessing")
 """Fields of the header that are fields of `Graph`."""
 COMMON_ARRAYS = ("indptr", "indices", "edge_weight", "y", "train_ids", "val_ids", "test_ids")
 """Arrays of a store that are fields of `Graph`; only `edge_weight` may be missing."""

@@ -1,0 +1,126 @@
+"""What may be a mistake in a user's data, though it can be trained on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cvgnn.data.graph import Graph
+from cvgnn.data.io.preprocessing import Cells, Preprocessing, missing
+from cvgnn.utils.formatting import join_printable
+
+_CODES = [sign * number for number in (99, 999, 9999, 99999) for sign in (-1.0, 1.0)]
+"""Numbers that stand for a missing value in many tables."""
+_log = logging.getLogger(__name__)  # cvgnn inspect prints what it gets
+
+
+def log_suspicions(lines: Iterable[str]) -> None:
+    """Log each as a warning."""
+    for line in lines:
+        _log.warning("%s", line)
+
+
+def graph_suspicions(graph: Graph) -> list[str]:
+    """Suspicions about labels, split and edges of a graph that somebody wants to train on."""
+    found = []
+    y, names = graph.y.numpy(), graph.class_names
+    counts = np.bincount(y[y >= 0], minlength=graph.num_classes)
+
+    def shown(classes: np.ndarray) -> str:
+        return join_printable([str(c) if names is None else names[c] for c in classes[:5].tolist()])[:200]
+
+    if np.count_nonzero(counts) == 1 and graph.num_nodes > 1:
+        found.append(f"all labels are {shown(np.flatnonzero(counts))}, so there is nothing to learn")
+    in_training = np.bincount(y[graph.train_ids.numpy()], minlength=graph.num_classes)
+    absent = np.flatnonzero((counts > 0) & (in_training == 0))
+    if absent.size:
+        found.append(f"{absent.size} classes have no training node: {shown(absent)}; they are never predicted")
+    rare = np.flatnonzero(counts == 1)
+    if rare.size and counts.sum() >= 10 * np.count_nonzero(counts):
+        found.append(f"{rare.size} classes have a single node: {shown(rare)}; is the label misspelled?")
+    found += _similar(names or (), "labels")
+    if names is not None and not all(name.lstrip("-").isdigit() for name in names) and all(map(_is_float, names)):
+        found.append(f"labels such as {names[0]} are numbers with a fraction; each different number is a class")
+    for part in ("val", "test"):
+        if getattr(graph, f"{part}_ids").numel() == 0:
+            found.append(f"the {part} split is empty")
+    alone = int((graph.degree == 0).sum())
+    if graph.num_nodes > 1 and 2 * alone > graph.num_nodes:
+        found.append(
+            f"{alone} of {graph.num_nodes} nodes have no edge; they are classified by their own features alone"
+        )
+    return found
+
+
+def column_suspicions(cells: dict[str, Cells], fitted: Preprocessing, y: np.ndarray, train: np.ndarray) -> list[str]:
+    """Suspicions about the columns that become features; only training nodes are looked at."""
+    found = []
+    used = {column["name"]: column for column in fitted.columns if column["kind"] != "dropped"}
+    for name, column in used.items():
+        if not isinstance(cells[name], np.ndarray):
+            found += _similar(column.get("values", ()), f"values of column {name!r}")
+        elif cells[name].ndim == 1:
+            found += _about_numbers(cells[name], name, train)
+    for name in equal_to_label(cells, y, train):
+        hint = "name it in --ignore if it is not known when you predict"
+        found.append(f"column {name!r} alone tells the label of every training node; {hint}")
+    if all("why" in column for column in used.values()):
+        found.append("no column differs between training nodes; they are told apart by their edges alone")
+    return found
+
+
+def equal_to_label(cells: dict[str, Cells], y: np.ndarray, train: np.ndarray) -> list[str]:
+    """Columns with few values of which each occurs with one label only, as a copy of the label does."""
+    found, labels = [], y[train]
+    classes = np.unique(labels)
+    for name, column in cells.items():
+        if len(train) < 10 or len(classes) < 2 or (isinstance(column, np.ndarray) and column.ndim == 2):
+            continue
+        if isinstance(column, np.ndarray):
+            values, codes = np.unique(column[train], return_inverse=True)
+            count = len(values)
+        else:
+            encoded = column.take(pa.array(train)).dictionary_encode("encode")
+            codes, count = encoded.indices.to_numpy(zero_copy_only=False), len(encoded.dictionary)
+        if count == len(classes) and len(np.unique(codes.astype(np.int64) * (labels.max() + 1) + labels)) == count:
+            found.append(name)
+    return found
+
+
+def _about_numbers(column: np.ndarray, name: str, train: np.ndarray) -> list[str]:
+    found = []
+    if len(column) >= 10 and not missing(column).any() and (np.diff(column) == 1).all():
+        found.append(f"column {name!r} counts the rows; name it in --ignore")
+    x = column[train]
+    known = x[np.isfinite(x) & ~np.isin(x, _CODES)]
+    if known.size >= 10:
+        low, high = np.quantile(known, (0.25, 0.75))
+        for code in _CODES:
+            count = int((x == code).sum())
+            if count > 1 and not low - 5 * (high - low) <= code <= high + 5 * (high - low):
+                found.append(
+                    f"column {name!r} is {code:g} in {count} training nodes; leave the cell empty if it is missing"
+                )
+    return found
+
+
+def _similar(values: Iterable[Any], what: str) -> list[str]:
+    """Values that differ only in case or spaces."""
+    first: dict[str, str] = {}
+    for value in values:
+        other = first.setdefault(" ".join(str(value).split()).casefold(), value)
+        if other != value:
+            return [f"{what} differ in case or spaces alone: {other!r} and {value!r}; write them alike"]
+    return []
+
+
+def _is_float(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
