@@ -209,8 +209,9 @@ class _Watch(Callback):
     def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
         """End the run if it is worse than the median of the others."""
         self._on_epoch(record)
-        if record.accuracies is not None and record.accuracies.val is not None:
+        accuracy = record.metrics.get("val_accuracy")
+        if accuracy is not None:
             # The best so far, as the result will be: a single epoch's accuracy goes up and down.
-            self._best = max(self._best, record.accuracies.val)
+            self._best = max(self._best, accuracy)
             if self._study.falls_behind(self._number, self._best, record.epoch):
                 raise _TrialPruned
