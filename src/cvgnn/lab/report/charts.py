@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -41,6 +42,17 @@ class Curve:
     style: CurveStyle = (0, 0)
     reference: bool = False
     note: str = ""
+
+    @classmethod
+    def over_runs(cls, x: Sequence[float], values: Sequence[Sequence[float]], **rest: Any) -> Curve:
+        """The curve through `values[i]`, one number for each run, at `x[i]`.
+
+        >>> Curve.over_runs([1, 2], [[0.25, 0.75], [0.5]]).mean
+        [0.5, 0.5]
+        """
+        # Six digits: more than the page can show, and a smaller file.
+        mean, low, high = ([float(f"{f(v):.6g}") for v in values] for f in (statistics.fmean, min, max))
+        return cls(x=x, mean=mean, low=low, high=high, runs=[len(v) for v in values], **rest)
 
     def thinned(self) -> Curve:
         """The curve with about `MAX_POINTS` points, extremes included."""

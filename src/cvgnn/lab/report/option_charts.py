@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
-
 from cvgnn.lab.recipes import PAPER_DATASETS
 from cvgnn.lab.report import run_groups
 from cvgnn.lab.report.charts import Chart, ChartView, Curve, Panel, PanelRow, ParallelAxis, ParallelLine, ParallelPanel
@@ -259,17 +257,8 @@ def _scatter_panel(axis: OptionAxis, methods: dict[str, list[RunGroup]], styles:
     for label, method in methods.items():
         ordered = sorted(method, key=lambda g: axis.at(g.options[axis.name]))
         runs = [[float(result[_VALUE]) for result in group.results] for group in ordered]
-        curves.append(
-            Curve(
-                x=[axis.at(group.options[axis.name]) for group in ordered],
-                mean=[float(np.mean(values)) for values in runs],
-                low=[min(values) for values in runs],
-                high=[max(values) for values in runs],
-                runs=[len(values) for values in runs],
-                label=label,
-                style=styles[label],
-            )
-        )
+        x = [axis.at(group.options[axis.name]) for group in ordered]
+        curves.append(Curve.over_runs(x, runs, label=label, style=styles[label]))
     ticks = [] if axis.numeric else [format_value(value) for value in axis.values]
     label = option_name(axis.name)
     return Panel("validation accuracy", "accuracy", curves, log_x=axis.log, points=True, x_label=label, x_ticks=ticks)

@@ -14,7 +14,6 @@ from cvgnn.lab.sweep.jobs import format_value
 from cvgnn.lab.sweep.summary import KEYS as KEYS
 from cvgnn.lab.sweep.summary import Choice as Choice
 from cvgnn.lab.sweep.summary import Setting, highest, options_without_seed
-from cvgnn.utils.formatting import format_percent
 
 TUNED = ("lr", "num_neighbors", "batch_size")
 """The options that the paper tuned (Appendix B)."""
@@ -46,10 +45,6 @@ class RunGroup(Setting):
     def complete(self) -> bool:
         """Whether all runs are finished."""
         return len(self.results) == len(self.runs)
-
-    def percent(self, key: str) -> str:
-        """Mean and standard deviation of an accuracy over the finished runs, in percent."""
-        return format_percent(self.mean(key), self.deviation(key))
 
     def describe(self, names: Iterable[str]) -> str:
         """Some of the options as text.

@@ -204,15 +204,9 @@ def mean_curve(group: RunGroup, value: _Value, *, seconds: bool = False) -> Curv
         clock += statistics.fmean(record.train_seconds for record in records)
         known = [v for record in records if (v := value(record)) is not None]
         if known:
-            x.append(_rounded(clock) if seconds else epoch)
+            x.append(float(f"{clock:.6g}") if seconds else epoch)
             values.append(known)
-    mean, low, high = ([_rounded(f(v)) for v in values] for f in (statistics.fmean, min, max))
-    return Curve(x=x, mean=mean, low=low, high=high, runs=[len(v) for v in values]).thinned()
-
-
-def _rounded(value: float) -> float:
-    """Six digits: more than the page can show, and a smaller file."""
-    return float(f"{value:.6g}")
+    return Curve.over_runs(x, values).thinned()
 
 
 def omission_note(counts: Sequence[tuple[str, int, int]]) -> str:

@@ -12,7 +12,7 @@ from cvgnn.lab.sweep.jobs import format_value, varying_options
 from cvgnn.lab.sweep.pool import Outcome
 from cvgnn.lab.sweep.summary import Choice, SeedResults, SweepSetting, group_by_setting, highest
 from cvgnn.utils import atomic_files
-from cvgnn.utils.formatting import align_columns, format_percent
+from cvgnn.utils.formatting import align_columns
 
 _TEX = str.maketrans({c: rf"\{c}" for c in "_%&#${}"} | {c: rf"\char{ord(c)}{{}}" for c in "\\~^"})
 
@@ -30,7 +30,7 @@ CHOICES: dict[Choice, str] = {
 
 def accuracy(key: str) -> Callable[[SeedResults], str]:
     """A column: mean and deviation of the accuracy `key` over seeds."""
-    return lambda setting: format_percent(setting.mean(key), setting.deviation(key))
+    return lambda setting: setting.percent(key)
 
 
 def seconds(setting: SweepSetting) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, final
 from cvgnn.config import TrainConfig
 from cvgnn.lab.sweep.jobs import Job
 from cvgnn.lab.sweep.pool import Outcome
+from cvgnn.utils.formatting import format_percent
 
 Choice = Literal["validation", "test"]
 KEYS: dict[Choice, str] = {"validation": "val_accuracy", "test": "max_test_accuracy"}
@@ -40,6 +41,10 @@ class SeedResults:
         """Standard deviation over the finished runs; None for fewer than two."""
         values = self._values(key)
         return statistics.stdev(values) if len(values) > 1 else None
+
+    def percent(self, key: str) -> str:
+        """Mean and standard deviation of an accuracy over the finished runs, in percent."""
+        return format_percent(self.mean(key), self.deviation(key))
 
     def _values(self, key: str) -> list[float]:
         return [float(result[key]) for result in self.results if result.get(key) is not None]
