@@ -15,12 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import common
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+import common
 from cvgnn.data.io import read_graph
 
 NODES, EDGES, REPEATS = 500_000, 5_000_000, 3
