@@ -250,11 +250,8 @@ class _Layer:
         """Rows `first..last-1` of `P^ sent + correction`; mostly the correction, which reads a history from memory."""
         assert self.sampled is not None
         self.out[first:last] = self._correction(first, last)
-        if self.mask_weights is None:
-            kernels.aggregate(*self.sampled.arrays, self.sent, self.out, first, last)
-        else:
-            mask_weight = self.mask_weights.sampled.arrays[2]
-            kernels.aggregate_separated(*self.sampled.arrays, mask_weight, self.h, self.sent, self.out, first, last)
+        mask_weight = self.bias[:0] if self.mask_weights is None else self.mask_weights.sampled.arrays[2]
+        kernels.aggregate(*self.sampled.arrays, mask_weight, self.h, self.sent, self.out, first, last)
 
     @property
     def sum_entries(self) -> int:
