@@ -51,6 +51,11 @@ class Rows:
         new.num_rows, new.num_entries = indptr.size - 1, indices.size
         return new
 
+    def with_weight(self, weight: Array) -> Rows:
+        """The same entries with other weights."""
+        indptr, indices, _ = self.arrays
+        return Rows.of(indptr, indices, weight)
+
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Indptr, indices and weight for torch."""
