@@ -7,6 +7,7 @@ import torch
 from cvgnn.data import Propagation
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import GCN, exact_embedding, exact_hidden, exact_logits
+from cvgnn.nn.inference import PropagatedRows
 from cvgnn.ops import row_input
 from cvgnn.reference import dense_P, exact_forward
 from cvgnn.sampling import propagate_features
@@ -57,3 +58,13 @@ def test_a_layer_that_does_not_exist(layer: int) -> None:
     net = GCN(in_channels=6, hidden_channels=3, out_channels=4, dtype=torch.float64)
     with pytest.raises(CvgnnError, match=rf"layer must lie in 1..2 .* not {layer}"):
         exact_embedding(net, FEATURES, PROPAGATION, layer=layer)
+
+
+def test_rows_of_a_product_with_the_whole_graph() -> None:
+    H, P = torch.linspace(-1, 1, 3 * GRAPH.num_nodes).double().view(-1, 3), torch.from_numpy(dense_P(A))
+    rows, W = PropagatedRows(PROPAGATION, H), torch.ones(3, 5, dtype=torch.float64)
+    torch.testing.assert_close(rows.read(2, 7), (P @ H)[2:7], rtol=0, atol=1e-12)
+    for weight in (W, W[:, :2]):  # wider and narrower than H
+        torch.testing.assert_close(rows @ weight, P @ H @ weight, rtol=0, atol=1e-12)
+    with pytest.raises(CvgnnError, match="exact inference has no gradient"):
+        rows @ W.clone().requires_grad_()

@@ -16,7 +16,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.ops import affine as affine_module
 from cvgnn.ops import threads as parallel
 from cvgnn.ops.affine import Affine, affine
-from cvgnn.ops.backend import plain
+from cvgnn.ops.backend import plain, use_compiled
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.fused_layer import (
     ACTIVATIONS,
@@ -27,7 +27,7 @@ from cvgnn.ops.fused_layer import (
     hidden_layer,
 )
 from cvgnn.ops.layer_kernels import PART, rows_in_part
-from cvgnn.ops.row_input import DenseRows, LayerInput, SparseInput
+from cvgnn.ops.row_input import DenseRows, LayerInput, LazySum, SparseInput
 from cvgnn.ops.row_sum import Rows
 from cvgnn.training.machine import thread_count
 
@@ -367,6 +367,35 @@ def test_a_hidden_layer_in_ranges_is_its_plain_twin(kind: str, monkeypatch: pyte
         assert len(parallel.row_ranges(N, 1, multiple=rows_in_part(N))) > 1
         for activation in ACTIVATIONS:
             layer_agrees(kind, activation, True, True, "corrected", True)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("above", ["affine", "hidden", "two terms", "matmul"])
+def test_a_lazy_sum_is_summed_by_the_layer_above(above: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reads the rows later, by ranges or at once, gets the same values and gradients as the plain twin."""
+    for module in (parallel, affine_module):
+        monkeypatch.setattr(module, "WORTH_SHARING", 0)
+    Z, variables = terms("tensor", bias=True)
+    S, St = sampled(M, N)[1]
+    W, b = draw(D, 4, seed=30).requires_grad_(), draw(4, seed=31).requires_grad_()
+    correction = Correction(lambda first, last: draw(M, D, seed=3)[first:last])
+
+    def call() -> list[Tensor]:
+        out = hidden_layer(
+            Z, Sigma(), drop=Dropout(0.4, key=3), sampled=S, transposed=St, correction=correction, own=True, lazy=True
+        )
+        aggregate, own = out.aggregate, out.own
+        assert aggregate is not None
+        assert own is not None
+        assert isinstance(aggregate, LazySum) == use_compiled(W)
+        if above == "matmul":
+            return [aggregate @ W + b]
+        if above == "hidden":
+            return list(hidden_layer(Affine(((aggregate, W),), b), Sigma(activation="gelu"), own=True)[:2])  # type: ignore[arg-type]
+        return [affine(Affine(((aggregate, W), (own, W))[: 1 + (above == "two terms")], b))]
+
+    with thread_count(threads):
+        agree(call, [*variables, W, b])
 
 
 def small() -> tuple[list[Tensor], Any]:

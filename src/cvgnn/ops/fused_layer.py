@@ -12,6 +12,7 @@ Each function is compiled for CPU tensors and has an equal one in plain torch fo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final, get_args
@@ -113,27 +114,28 @@ def hidden_layer(
     """
     if (sampled is None) != (transposed is None):
         raise CvgnnError("a sampled sum needs both the matrix and its transpose, for the backward pass")
-    mask_weights = None if drop is None else mask_weights
+    summed = None
+    if sampled is not None and transposed is not None:
+        summed = _Sum(sampled, transposed, None if drop is None else mask_weights, correction)
     if isinstance(Z, Tensor):
         Z = Affine(((Z, None),))
     like = next(t for t in reversed(Z.terms[0]) if isinstance(t, Tensor))
     if like.dtype not in _NUMPY:
         raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {like.dtype}")
     if not use_compiled(like):
-        return _plain_hidden_layer(Z, sigma, drop, sampled, transposed, mask_weights, correction, own)
+        return _plain_hidden_layer(Z, sigma, drop, summed, own)
     n = Z.terms[0][0].shape[0]
     # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The kernels
     # read and write each entry, too.
     products = Products(Z.terms, row_work=MEMORY_COST * like.shape[1], multiple=kernels.rows_in_part(n))
-    layer = _Layer(
-        products, _NUMPY[like.dtype], sigma.activation, drop, sampled, transposed, mask_weights, correction, own
-    )
+    layer = _Layer(products, _NUMPY[like.dtype], sigma.activation, drop, summed, own)
     # Autograd must see every tensor that may need a gradient.
     variables = (Z.bias, sigma.gain, sigma.shift, *products.variables)
     H, mine, out = _HiddenFunction.apply(layer, *variables)  # type: ignore[no-untyped-call]
-    if out is None:
+    if summed is None:
         return HiddenLayer(H, mine, None)
-    aggregate = LazySum(out, layer.sum_rows, layer.sum_entries)
+    compute = functools.partial(summed.compute, out.detach().numpy(), layer.h, layer.sent)
+    aggregate = LazySum(out, compute, summed.entries)
     return HiddenLayer(H, mine, aggregate if lazy else aggregate.tensor())
 
 
@@ -168,19 +170,17 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
     return functions[name]
 
 
-def _plain_hidden_layer(
-    Z: Affine, sigma: Sigma, drop: Dropout | None, sampled: Rows | None, transposed: Rows | None,
-    mask_weights: MaskWeights | None, correction: Correction | None, own: bool,
-) -> HiddenLayer:  # fmt: skip
+def _plain_hidden_layer(Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own: bool) -> HiddenLayer:
     """The same in public torch operations."""
     H = _plain_sigma(affine(Z), sigma)
     sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
-    if sampled is None or transposed is None:
+    if summed is None:
         return HiddenLayer(H.detach(), sent, None)
+    sampled, transposed, mask_weights, correction = summed
     aggregate = sampled_sum(sampled, transposed, mask_weights, H, sent)
-    m = sampled.num_rows
-    added = None if correction is None else correction.rows(0, m)
-    return HiddenLayer(H.detach(), sent[:m] if own else None, aggregate if added is None else aggregate + added)
+    added = None if correction is None else correction.rows(0, sampled.num_rows)
+    mine = sent[: sampled.num_rows] if own else None
+    return HiddenLayer(H.detach(), mine, aggregate if added is None else aggregate + added)
 
 
 def sampled_sum(sampled: Rows, transposed: Rows, mask: MaskWeights | None, H: Tensor, sent: Tensor) -> Tensor:
@@ -192,6 +192,44 @@ def sampled_sum(sampled: Rows, transposed: Rows, mask: MaskWeights | None, H: Te
     return differentiable_sum(*mask, sent) + differentiable_sum(rest, rest_transposed, H)
 
 
+class _Sum(NamedTuple):
+    """`P^ H + S (dropout(H) - H) + correction`, `S = P^` without `mask_weights`; see `hidden_layer`."""
+
+    sampled: Rows
+    transposed: Rows
+    mask_weights: MaskWeights | None
+    correction: Correction | None
+
+    @property
+    def entries(self) -> int:
+        """The mean number of rows that a row of the sum reads."""
+        sampled = 1 + self.sampled.num_entries // max(self.sampled.num_rows, 1)
+        return sampled + (0 if self.correction is None else self.correction.entries)
+
+    def check(self, n: int, dtype: np.dtype[Any]) -> None:
+        """Refuse a matrix that does not fit to `n` rows."""
+        sources, weight = self.transposed.num_rows, self.sampled.arrays[2].dtype
+        if sources != n or weight != dtype:
+            raise CvgnnError(
+                f"the layer computed {n} rows of {dtype}, but its block has {sources} sources and weights of "
+                f"{weight}: sampler, features and model must fit together"
+            )
+
+    def compute(self, out: Array, H: Array, sent: Array, first: int, last: int) -> None:
+        """Rows `first..last-1`; mostly the correction, which reads a history from memory."""
+        rows = None if self.correction is None else self.correction.rows(first, last)
+        shape = (last - first, out.shape[1])
+        if rows is not None and (rows.shape != shape or _NUMPY.get(rows.dtype) != out.dtype):
+            raise CvgnnError(
+                f"the estimator's correction is {rows.dtype} of shape {list(rows.shape)}, the layer needs "
+                f"torch.{out.dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
+            )
+        out[first:last] = 0 if rows is None else rows.numpy()
+        weight = self.sampled.arrays[2]
+        mask_weight = weight[:0] if self.mask_weights is None else self.mask_weights.sampled.arrays[2]
+        kernels.aggregate(*self.sampled.arrays, mask_weight, H, sent, out, first, last)
+
+
 @final
 @dataclass(eq=False)
 class _Layer:
@@ -200,17 +238,15 @@ class _Layer:
     Args:
         products: `Z`, without its bias.
         dtype: what is computed in.
-        activation, drop, sampled, transposed, mask_weights, correction, own: see `hidden_layer`.
+        activation, drop, own: see `hidden_layer`.
+        summed: what is summed of `H`, or None.
     """
 
     products: Products
     dtype: type[np.floating[Any]]
     activation: str
     drop: Dropout | None
-    sampled: Rows | None
-    transposed: Rows | None
-    mask_weights: MaskWeights | None
-    correction: Correction | None
+    summed: _Sum | None
     own: bool
 
     def forward(
@@ -218,7 +254,8 @@ class _Layer:
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """`H`, the own rows, and the aggregate, which is not computed yet."""
         drop, products, (n, d) = self.drop, self.products, self.products.shape
-        self._check()
+        if self.summed is not None:
+            self.summed.check(n, np.dtype(self.dtype))
         self.kind = ACTIVATIONS.index(self.activation)
         self.mask = (np.uint64(0), 0, 1.0) if drop is None else (np.uint64(drop.key), drop.threshold, drop.scale)
         self.Z = np.empty((n, d), self.dtype)  # NumPy allocates in a quarter of the time that torch takes
@@ -240,52 +277,10 @@ class _Layer:
             )  # fmt: skip
 
         run_ranges(activate, products.ranges)
-        if self.sampled is None:
+        if self.summed is None:
             return H, torch.from_numpy(self.sent), None
-        own = torch.from_numpy(self.sent[: self.sampled.num_rows]) if self.own else None
-        self.out = np.empty((self.sampled.num_rows, d), h.dtype)
-        return H, own, torch.from_numpy(self.out)
-
-    def sum_rows(self, first: int, last: int) -> None:
-        """Rows `first..last-1` of `P^ sent + correction`; mostly the correction, which reads a history from memory."""
-        assert self.sampled is not None
-        self.out[first:last] = self._correction(first, last)
-        if self.mask_weights is None:
-            kernels.aggregate(*self.sampled.arrays, self.sent, self.out, first, last)
-        else:
-            mask_weight = self.mask_weights.sampled.arrays[2]
-            kernels.aggregate_separated(*self.sampled.arrays, mask_weight, self.h, self.sent, self.out, first, last)
-
-    @property
-    def sum_entries(self) -> int:
-        """The mean number of rows that a row of the sum reads."""
-        assert self.sampled is not None
-        sampled = 1 + self.sampled.num_entries // max(self.sampled.num_rows, 1)
-        return sampled + (0 if self.correction is None else self.correction.entries)
-
-    def _correction(self, first: int, last: int) -> Array | int:
-        """What the estimator adds to rows `first..last-1` of the sum."""
-        rows = None if self.correction is None else self.correction.rows(first, last)
-        if rows is None:
-            return 0
-        shape = (last - first, self.out.shape[1])
-        if rows.shape != shape or _NUMPY.get(rows.dtype) is not self.dtype:
-            raise CvgnnError(
-                f"the estimator's correction is {rows.dtype} of shape {list(rows.shape)}, the layer needs "
-                f"torch.{self.Z.dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
-            )
-        return rows.numpy()
-
-    def _check(self) -> None:
-        if self.sampled is None or self.transposed is None:
-            return
-        n, dtype = self.products.shape[0], np.dtype(self.dtype)
-        sources, weight = self.transposed.num_rows, self.sampled.arrays[2].dtype
-        if sources != n or weight != dtype:
-            raise CvgnnError(
-                f"the layer computed {n} rows of {dtype}, but its block has {sources} sources and weights of "
-                f"{weight}: sampler, features and model must fit together"
-            )
+        m = self.summed.sampled.num_rows
+        return H, torch.from_numpy(self.sent[:m]) if self.own else None, torch.from_numpy(np.empty((m, d), h.dtype))
 
     def backward(
         self, d_own: Tensor | None, d_out: Tensor | None, needs: tuple[bool, ...]
@@ -297,13 +292,12 @@ class _Layer:
         sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), self.Z.dtype)
         own = self.Z[:0] if d_own is None else d_own.contiguous().numpy()
         out = self.Z[:0] if d_out is None else d_out.contiguous().numpy()
-        if self.transposed is None or d_out is None:
-            transposed: tuple[Array, Array, Array] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), self.bias[:0])
-        else:
-            transposed = self.transposed.arrays
+        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), self.bias[:0])
         mask_weight = self.bias[:0]
-        if self.mask_weights is not None and d_out is not None:
-            mask_weight = self.mask_weights.transposed.arrays[2]
+        if self.summed is not None and d_out is not None:
+            transposed = self.summed.transposed.arrays
+            if self.summed.mask_weights is not None:
+                mask_weight = self.summed.mask_weights.transposed.arrays[2]
         products.begin_backward(needs)
 
         def compute(i: int, first: int, last: int) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.compilation import njit
-from cvgnn.ops.threads import run_rows
+from cvgnn.ops.threads import MEMORY_COST, row_ranges, run_ranges
 
 _AHEAD = 4  # the distance of the prefetch, in rows
 
@@ -49,11 +49,11 @@ def first_outside(ids, bound):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _write(table, ids, rows, written, step, first, last):  # type: ignore[no-untyped-def]
-    """`table[ids[i]] = rows[i]` and `written[ids[i]] = step` for `first <= i < last`."""
+def _write(table, ids, rows, written, step):  # type: ignore[no-untyped-def]
+    """`table[ids[i]] = rows[i]` and `written[ids[i]] = step`."""
     base, row_bytes = table.ctypes.data, table.shape[1] * table.itemsize
-    for i in range(first, last):
-        if i + _AHEAD < last:
+    for i in range(ids.size):
+        if i + _AHEAD < ids.size:
             address = base + ids[i + _AHEAD] * row_bytes
             for line in range(0, row_bytes, 64):
                 prefetch(address + line)
@@ -91,10 +91,12 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor, written: Tensor, step: 
         table[ids] = rows.to(table.dtype)
         written[ids] = step
         return
-    rows = rows.to(table.dtype).contiguous()
-    if table.dtype == torch.bfloat16:  # NumPy does not have it; the kernel copies its bits
-        table, rows = table.view(torch.uint16), rows.view(torch.uint16)
-    old, new, steps = table.numpy(), rows.numpy(), written.numpy()
-    run_rows(
-        lambda first, last: _write(old, node_ids, new, steps, step, first, last), node_ids.size, width=new.shape[1]
-    )
+    steps = written.numpy()
+
+    def write(_: int, first: int, last: int) -> None:
+        new = rows[first:last].to(table.dtype).contiguous()  # a thread rounds the rows of its range
+        # NumPy has no bfloat16; the kernel copies its bits.
+        arrays = [(t.view(torch.uint16) if t.dtype == torch.bfloat16 else t).numpy() for t in (table, new)]
+        _write(arrays[0], node_ids[first:last], arrays[1], steps, step)
+
+    run_ranges(write, row_ranges(node_ids.size, MEMORY_COST * table.shape[1]))

@@ -163,27 +163,20 @@ def kept_entries(ids, indptr, indices, values, key, threshold, scale, out_indptr
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-def aggregate(indptr, indices, weight, sent, out, first, last):  # type: ignore[no-untyped-def]
-    """`out += P^ sent` for rows `first..last-1` of the sampled matrix `P^` (indptr, indices, weight)."""
+def aggregate(indptr, indices, weight, mask_weight, H, sent, out, first, last):  # type: ignore[no-untyped-def]
+    """`out += P^ sent` for rows `first..last-1` of the sampled matrix `P^` (indptr, indices, weight).
+
+    With `mask_weight`, the entries of `S`, `out += (P^ - S) H + S sent` (estimator `cvd`); it may be empty.
+    """
+    separated = mask_weight.size > 0
     for i in range(first, last):
         a = out[i]
         for e in range(indptr[i], indptr[i + 1]):
-            w, o = weight[e], sent[indices[e]]
-            for c in range(a.size):
-                a[c] += w * o[c]
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-def aggregate_separated(indptr, indices, weight, mask_weight, H, sent, out, first, last):  # type: ignore[no-untyped-def]
-    """`out += (P^ - S) H + S sent` for rows `first..last-1`: estimator `cvd`; `S` has the entries `mask_weight`."""
-    for i in range(first, last):
-        a = out[i]
-        for e in range(indptr[i], indptr[i + 1]):
-            s, o = mask_weight[e], sent[indices[e]]
-            w = weight[e] - s
+            s, o = mask_weight[e] if separated else weight[e], sent[indices[e]]
             for c in range(a.size):
                 a[c] += s * o[c]
-            if w != 0:  # 0 for self loops and rows with all neighbors: then the same operations as `aggregate`
+            w = weight[e] - s
+            if w != 0:  # 0 for self loops and rows with all neighbors, too: then `cvd` is `cv` to the bit
                 h = H[indices[e]]
                 for c in range(a.size):
                     a[c] += w * h[c]
@@ -209,7 +202,7 @@ def backward(  # type: ignore[no-untyped-def]
     Args:
         d_out: `[m, d]`, the gradient of the aggregate.
         indptr, indices, weight: `P^` transposed, `[n, m]`: `d_sent = P^T d_out + d_own`, formed row by row.
-        mask_weight: entries of `S` transposed where `aggregate_separated` was called, else empty. Then
+        mask_weight: entries of `S` transposed where `aggregate` had them, else empty. Then
             `d_H = (P^ - S)^T d_out + mask (S^T d_out + d_own)`.
         d_own: `[m', d]`, the gradient of the first `m'` rows of `sent`; no rows for none.
         H, sent: `[n, d]`, before and after dropout. With ReLU the gradient of `sent` passes exactly where `sent` is

@@ -51,6 +51,11 @@ class Rows:
         new.num_rows, new.num_entries = indptr.size - 1, indices.size
         return new
 
+    def with_weight(self, weight: Array) -> Rows:
+        """The same entries with other weights."""
+        indptr, indices, _ = self.arrays
+        return Rows.of(indptr, indices, weight)
+
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Indptr, indices and weight for torch."""
@@ -147,11 +152,13 @@ def _compiled_sum(rows: Rows, table: Tensor) -> Tensor:
         raise CvgnnError(f"indices must lie in 0..{table.shape[0] - 1}; found {indices[bad]}")
     shape = (rows.num_rows, table.shape[1])
     if table.dtype == torch.bfloat16:  # which NumPy does not have
-        kernel, values, out = sum_bf16_rows, table.view(torch.uint16).numpy(), np.empty(shape, weight.dtype)
+        kernel, out = sum_bf16_rows, np.empty(shape, weight.dtype)
+        tables: tuple[Array, ...] = (table.view(torch.uint16).numpy(),)
     else:
-        kernel, values, out = layer_kernels.aggregate, table.numpy(), np.zeros(shape, weight.dtype)
+        kernel, out = layer_kernels.aggregate, np.zeros(shape, weight.dtype)
+        tables = (weight[:0], table.numpy(), table.numpy())
     run_rows(
-        lambda first, last: kernel(indptr, indices, weight, values, out, first, last),
+        lambda first, last: kernel(indptr, indices, weight, *tables, out, first, last),
         shape[0],
         width=shape[1] * -(-indices.size // max(1, shape[0])),
     )

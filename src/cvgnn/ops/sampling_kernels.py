@@ -138,8 +138,8 @@ def sample_block(  # type: ignore[no-untyped-def]
 
     Returns:
         sources int64 (`r^(k)`: targets first, then new nodes in the order drawn); the rows of `P^` over positions in
-        sources; its transpose; the rows of `P - P^` over node ids (each as indptr, indices, weight); `sqrt(f) P` for
-        the entries `f P` of `P^` and of its transpose, which estimator `cvd` gives to the dropout mask.
+        sources; its transpose; the rows of `P - P^` over node ids (each a tuple of indptr, indices, weight);
+        `sqrt(f) P` for the entries `f P` of `P^` and of its transpose, which estimator `cvd` gives to the dropout mask.
     """
     n = targets.size
     key = chain(chain(key, step), layer)
@@ -231,17 +231,5 @@ def sample_block(  # type: ignore[no-untyped-def]
         local[sources[i]] = -1
     s_mask = s_mask[:e] if control else s_mask
     t_indptr, t_indices, t_weight, t_mask = transpose(s_indptr, s_indices, s_weight, s_mask, num_sources)
-    return (
-        sources[:num_sources],
-        s_indptr,
-        s_indices[:e],
-        s_weight[:e],
-        t_indptr,
-        t_indices,
-        t_weight,
-        c_indptr,
-        c_indices[:c],
-        c_weight[:c],
-        s_mask,
-        t_mask,
-    )
+    sampled, remainder = (s_indptr, s_indices[:e], s_weight[:e]), (c_indptr, c_indices[:c], c_weight[:c])
+    return sources[:num_sources], sampled, (t_indptr, t_indices, t_weight), remainder, s_mask, t_mask

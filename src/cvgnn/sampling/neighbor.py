@@ -155,16 +155,15 @@ class NeighborSampler:
         key, D = np.uint64(stream(self.seed, Purpose.NEIGHBORS)), self._drawn[k - 1]
         with self._lock:
             try:
-                arrays = kernels.sample_block(
+                sources, *matrices, mask, t_mask = kernels.sample_block(
                     targets.numpy(), *self._structure, D, self._code, key, step, k, self.control, self._local
                 )
             except OverflowError:
                 raise CvgnnError(
                     "a batch reads more than 2^31 entries of P; choose a smaller batch_size or num_neighbors"
                 ) from None
-        sources, *parts = arrays
-        sampled, transposed = Rows.of(*parts[0:3]), Rows.of(*parts[3:6])
+        sampled, transposed, remainder = (Rows.of(*arrays) for arrays in matrices)
         if not self.control:
             return Block(torch.from_numpy(sources), sampled, transposed)
-        mask = MaskWeights(Rows.of(parts[0], parts[1], parts[9]), Rows.of(parts[3], parts[4], parts[10]))
-        return Block(torch.from_numpy(sources), sampled, transposed, Rows.of(*parts[6:9]), mask)
+        weights = MaskWeights(sampled.with_weight(mask), transposed.with_weight(t_mask))
+        return Block(torch.from_numpy(sources), sampled, transposed, remainder, weights)
