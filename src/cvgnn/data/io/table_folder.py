@@ -17,6 +17,7 @@ from cvgnn.data.io.mistakes import Mistakes
 from cvgnn.data.io.preprocessing import Cells, Preprocessing, as_text, date_form, parse_dates, print_table, to_numbers
 from cvgnn.data.io.size_checks import FileError
 from cvgnn.data.io.table_file import GAPS, CsvFile, ParquetFile, TableFile, categories, positions
+from cvgnn.data.labels import kind_of_cells, labelled, labels_of_classes, labels_of_columns
 from cvgnn.data.node_ids import as_integers, number_labels
 from cvgnn.data.split import SPLITS
 from cvgnn.data.table_options import TableOptions
@@ -37,6 +38,7 @@ _ALIASES = {
 _SPLIT_NAMES = {"training": "train", "validation": "val", "valid": "val", "dev": "val", "testing": "test"}
 _EDGE_COLUMNS = ("source", "target", "weight")
 _MANY_CLASSES = 50
+_KINDS = {"labels": "several labels, separated by |", "number": "numbers to predict"}
 _log = logging.getLogger(__name__)
 _columns_log = logging.getLogger(f"{__name__}.columns")  # cvgnn inspect prints the table itself
 
@@ -77,9 +79,11 @@ class _Reader:
         self.features = _open(folder, "features") if _found(folder, "features") else None
         nodes = self.nodes
         self.id = self._column(nodes, "id", required=True)
-        self.label = self._column(nodes, "label", required=preprocessing is None)
+        several = options.label_columns
+        self.label = None if several else self._column(nodes, "label", required=preprocessing is None)
+        self._label_fields: dict[str, Any] = {}  # of labels that are no classes
         self.split_name = self._column(nodes, "split")
-        named = ("ignore", "numeric", "category", "text")
+        named = ("label_columns", "ignore", "numeric", "category", "text")
         known = [*nodes.columns, *(() if self.features is None else self.features.columns)]
         for option in (*named, "split_by"):
             given = getattr(options, option)
@@ -92,7 +96,7 @@ class _Reader:
     def graph(self, directed: bool) -> Graph:
         """The graph, checked."""
         nodes, mistakes, options = self.nodes, self.mistakes, self.options
-        names = [name for name in (self.id, self.label, self.split_name) if name is not None]
+        names = [name for name in (self.id, self.label, self.split_name, *options.label_columns) if name is not None]
         table = nodes if self.features is None else self.features
         own = self.id if self.features is None else self._column(table, "id", required=True)
         rest = [c for c in table.columns if c not in (*names, own, *options.ignore, options.split_by)]
@@ -137,7 +141,7 @@ class _Reader:
             what = f"{weight[row]:g}, but {first} gives the same edge weight {weight[other]:g}; give one"
             raise self.edges.error(int(rows[row]), self.weight or "weight", what) from None
         fitted = None if self.fitted is None else self.fitted.to_dict()
-        return dataclasses.replace(graph, split=record, preprocessing=fitted, validated=True)
+        return dataclasses.replace(graph, split=record, preprocessing=fitted, validated=True, **self._label_fields)
 
     # Columns
 
@@ -198,6 +202,11 @@ class _Reader:
         self.mistakes.cells(table, wrong, column, what)
 
     def _labels(self, columns: dict[str, pa.Array]) -> tuple[np.ndarray, tuple[str, ...] | None]:
+        if self.options.label_columns:
+            self._label_fields = labels_of_columns({c: categories(columns[c]) for c in self.options.label_columns})
+            y = self._label_fields["y"].numpy()
+            # The reader splits and checks by classes: here one for each different row.
+            return np.where(labelled(y), np.unique(y, axis=0, return_inverse=True)[1].reshape(-1), -1), None
         if self.label is None:
             return np.full(len(columns[self.id]), -1, dtype=np.int64), None
         labels, codes = categories(columns[self.label])
@@ -211,23 +220,26 @@ class _Reader:
             renumber = np.full(len(labels) + 1, -1)
             renumber[kept] = np.arange(len(kept))
             codes, labels = renumber[codes], [labels[code] for code in kept]
+        given = self.options.label_kind
+        kind = kind_of_cells(labels, _MANY_CLASSES) if given == "auto" else given
         for code, number in enumerate(as_integers(labels) or []):
-            if number < 0:
+            if number < 0 and kind == "class":
                 what = (
                     f"{number} is no class; leave the cell empty where the label is unknown, and number classes from 0"
                 )
                 self.mistakes.cells(self.nodes, [int(np.argmax(codes == code))], self.label, lambda _, w=what: w)  # type: ignore[misc]
         known = int((codes >= 0).sum())
-        if len(labels) > _MANY_CLASSES and self.fitted is None:
-            numbers = to_numbers(pa.array(labels, pa.large_string()))
-            fractions = not np.isnan(numbers).any() and bool((numbers != np.floor(numbers)).any())
-            if fractions or len(labels) > known / 2:
-                self.mistakes.note(
-                    f"{self.nodes.path}, column {self.label!r}: {len(labels)} different labels in {known} rows; a "
-                    "label is a class, not a measured number or an id; name another column with --label-column"
-                )
+        if given == "auto" and kind == "class" and len(labels) > max(_MANY_CLASSES, known / 2) and self.fitted is None:
+            self.mistakes.note(
+                f"{self.nodes.path}, column {self.label!r}: {len(labels)} different labels in {known} rows; a label is "
+                "a class, not an id; name another column with --label-column, or say what it holds with --label-kind"
+            )
         numbered, class_names = number_labels([*labels, ""])  # code -1, an empty cell, takes the last
-        return np.array(numbered, dtype=np.int64)[codes], class_names
+        y = np.array(numbered, dtype=np.int64)[codes]
+        if kind != "class" and labels:
+            _log.info("%s: column %r holds %s", self.nodes.path.name, self.label, _KINDS[kind])
+            self._label_fields = labels_of_classes(y, class_names or [str(c) for c in range(len(labels))], kind)
+        return y, class_names
 
     def _split_ids(
         self, columns: dict[str, pa.Array], y: np.ndarray, time: Cells | None
@@ -331,7 +343,7 @@ class _Reader:
             kinds = dict.fromkeys(options.numeric, "number") | dict.fromkeys(options.category, "category")
             kinds |= dict.fromkeys(options.text, "text")
             self.fitted = Preprocessing.fit(cells, train, kinds, report)
-            self._leaks = equal_to_label(cells, y, train)
+            self._leaks = [] if self._label_fields else equal_to_label(cells, y, train)
             table.require(
                 len(self.fitted.used) > 0,
                 "has no column that can be a feature: "
