@@ -34,6 +34,7 @@ def test_few_labels_keep_the_fixed_defaults() -> None:
 def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size: int, epochs: int) -> None:
     class Many:
         train_ids, num_classes, num_nodes = torch.arange(num_train), 3, 2 * num_train
+        label_kind = "classes"
 
     config = choose_config(Many(), "auto", {"lr": 0.5, "hidden": 7})  # type: ignore[arg-type]
     assert (config.model, config.norm, config.batch_size, config.epochs) == ("sage", "layer", batch_size, epochs)
@@ -44,6 +45,7 @@ def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size
 def test_a_normalization_is_a_wish_for_a_gcn() -> None:
     class Many:
         train_ids, num_classes, num_nodes = torch.arange(500), 3, 1000
+        label_kind = "classes"
 
     config = choose_config(Many(), "auto", {"normalization": "random-walk"})  # type: ignore[arg-type]
     assert (config.model, config.hidden) == ("gcn", 256)

@@ -86,20 +86,40 @@ def describe(graph: Graph) -> list[str]:
         f"components: {count}, the largest with {largest} nodes ({100 * largest / n:.1f} %)",
         f"split: {graph.split}",
     ]
-    y = graph.y.numpy()
-    parts = [y, *(y[ids.numpy()] for ids in (graph.train_ids, graph.val_ids, graph.test_ids))]
-    counts = np.stack([np.bincount(part[part >= 0], minlength=graph.num_classes) for part in parts])
-    names = graph.class_names or tuple(map(str, range(graph.num_classes)))
-    rows: list[tuple[str, ...]] = [("class", "nodes", "train", "val", "test")]
-    rows += [(names[c][:40], *map(str, counts[:, c].tolist())) for c in range(min(graph.num_classes, _SHOWN_CLASSES))]
-    rows += [("unknown", str(int((y < 0).sum())), "", "", "")] if (y < 0).any() else []
-    lines += ["classes:", print_table(rows)]
-    if graph.num_classes > _SHOWN_CLASSES:
-        lines.append(f"  ... and {graph.num_classes - _SHOWN_CLASSES} more")
+    lines += _label_lines(graph)
     if graph.preprocessing is not None:
         columns = Preprocessing.from_dict(graph.preprocessing).table()
         lines += ["columns:", print_table([("column", "kind", "what it becomes"), *columns])]
     return lines
+
+
+def _label_lines(graph: Graph) -> list[str]:
+    """A table of the labels: nodes of each class or label, or quantiles of each target."""
+    import numpy as np
+
+    from cvgnn.data.io.preprocessing import print_table
+    from cvgnn.data.labels import labelled
+
+    y = graph.y.numpy()
+    names = graph.class_names or tuple(map(str, range(graph.num_classes)))
+    unknown = int((~labelled(y)).sum())
+    rows: list[tuple[str, ...]]
+    if graph.label_kind == "targets":
+        rows = [("target", "lowest", "median", "highest")]
+        quantiles = np.nanquantile(y, [0.0, 0.5, 1.0], axis=0).T if unknown < len(y) else np.zeros((0, 3))
+        rows += [(name[:40], *(f"{q:g}" for q in values)) for name, values in zip(names, quantiles, strict=False)]
+        rows += [("unknown", str(unknown), "", "")] if unknown else []
+    else:
+        parts = [y, *(y[ids.numpy()] for ids in (graph.train_ids, graph.val_ids, graph.test_ids))]
+        if y.ndim == 1:
+            counts = np.stack([np.bincount(part[part >= 0], minlength=graph.num_classes) for part in parts])
+        else:
+            counts = np.stack([(part == 1).sum(axis=0) for part in parts])
+        rows = [("class" if y.ndim == 1 else "label", "nodes", "train", "val", "test")]
+        rows += [(name[:40], *map(str, c)) for name, c in zip(names[:_SHOWN_CLASSES], counts.T.tolist(), strict=False)]
+        rows += [("unknown", str(unknown), "", "", "")] if unknown else []
+    more = graph.num_classes - _SHOWN_CLASSES
+    return [f"{graph.label_kind}:", print_table(rows), *([f"  ... and {more} more"] if more > 0 else [])]
 
 
 def suspicions(graph: Graph) -> list[str]:

@@ -9,9 +9,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError, require
@@ -82,3 +85,86 @@ def dense_labels(y: Any) -> Any:
     if sparse.issparse(y):
         return y.toarray()
     return y.to_dense() if isinstance(y, Tensor) and y.is_sparse else y
+
+
+LabelKind = Literal["class", "labels", "number"]
+_BOOLEANS = {"true": "1", "yes": "1", "false": "0", "no": "0"}
+SEPARATOR = "|"
+"""Between the labels of a node in one cell of a table."""
+
+
+def kind_of_cells(cells: Sequence[str], many: int) -> LabelKind:
+    """What the different labels in a column of a table are, where that is not said.
+
+    Several labels if splitting the cells at `|` leaves fewer different ones; numbers if there are more than `many`, all
+    numbers, some with a fraction; else classes.
+
+    >>> kind_of_cells(["a|b", "a", "b"], 2), kind_of_cells(["0.5", "1", "2"], 2), kind_of_cells(["a|b", "c"], 2)
+    ('labels', 'number', 'class')
+    """
+    parts = {part for cell in cells for part in cell.split(SEPARATOR)}
+    if any(SEPARATOR in cell for cell in cells) and "" not in parts and len(parts) < len(cells):
+        return "labels"
+    if len(cells) > many:
+        try:
+            return "number" if any(not float(cell).is_integer() for cell in cells) else "class"
+        except (ValueError, OverflowError):  # no number; infinite or NaN
+            return "class"
+    return "class"
+
+
+def labels_of_classes(y: np.ndarray, names: Sequence[str], kind: LabelKind) -> dict[str, Any]:
+    """Fields of a `Graph` for labels that were read as classes, one for each different cell.
+
+    Args:
+        y: int64 `[N]`, -1 where unknown.
+        names: the cell of each class.
+        kind: what the cells hold: several labels separated by `|`, or a number.
+
+    >>> fields = labels_of_classes(np.array([0, 1, -1]), ["a|b", "b"], "labels")
+    >>> fields["y"].tolist(), fields["class_names"]
+    ([[1, 1], [0, 1], [-1, -1]], ('a', 'b'))
+    """
+    if kind == "number":
+        try:
+            values = np.array([*map(float, names), np.nan])
+        except ValueError:
+            wrong = next(name for name in names if not _is_number(name))
+            raise CvgnnError(f"label {wrong[:80]!r} is not a number; leave label_kind out, or correct it") from None
+        rows = values[y, None]  # -1 is the last
+        return {"y": torch.from_numpy(rows), "num_classes": 1, "class_names": None}
+    cells = [set(filter(None, (part.strip() for part in name.split(SEPARATOR)))) for name in names]
+    known = sorted(set().union(*cells))
+    require(len(known) > 0, "no node has a label; name labels, separated by |")
+    matrix = np.full((len(cells) + 1, len(known)), -1, dtype=np.int8)
+    for row, cell in zip(matrix, cells, strict=False):
+        row[:] = [label in cell for label in known]
+    return {"y": torch.from_numpy(matrix[y]), "num_classes": len(known), "class_names": tuple(known)}
+
+
+def labels_of_columns(columns: Mapping[str, tuple[Sequence[str], np.ndarray]]) -> dict[str, Any]:
+    """Fields of a `Graph` for labels in several columns: 0 or 1 in each, or numbers.
+
+    Args:
+        columns: by name, the different cells of each, and int `[N]`, which of them each node has; -1 where unknown.
+
+    >>> labels_of_columns({"a": (["no", "yes"], np.array([0, 1])), "b": (["1"], np.array([0, -1]))})["y"].tolist()
+    [[0, 1], [-1, -1]]
+    """
+    values = []
+    for name, (cells, codes) in columns.items():
+        texts = [_BOOLEANS.get(text := cell.strip().lower(), text) for cell in cells]
+        wrong = next((text for text in texts if text and not _is_number(text)), None)
+        require(
+            wrong is None, f"label {(wrong or '')[:80]!r} in column {name!r} is no number, and neither true nor false"
+        )
+        values.append(np.array([*(float(text or "nan") for text in texts), np.nan])[codes])
+    y = to_labels(np.stack(values, axis=1))
+    return {"y": torch.from_numpy(y), "num_classes": len(columns), "class_names": tuple(columns)}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -7,8 +7,12 @@ from typing import Any, Literal
 
 from cvgnn.errors import require, unknown_name
 
-_LISTS = ("ignore", "numeric", "category", "text")
-_CHOICES = {"unknown_edges": ("error", "drop"), "preprocess": ("auto", "none")}
+_LISTS = ("label_columns", "ignore", "numeric", "category", "text")
+_CHOICES = {
+    "label_kind": ("auto", "class", "labels", "number"),
+    "unknown_edges": ("error", "drop"),
+    "preprocess": ("auto", "none"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +24,13 @@ class TableOptions:
 
     label_column: str | None = None
     """Column of the class; label, or a usual name such as class, if not given."""
+
+    label_columns: tuple[str, ...] = ()
+    """Several columns of labels instead: 0 or 1 in each, for any number of labels a node, or numbers to predict."""
+
+    label_kind: Literal["auto", "class", "labels", "number"] = "auto"
+    """What the label column holds: class = one class a node, labels = any number of them, separated by |, number = a
+    number to predict; auto = found from the cells."""
 
     split_column: str | None = None
     """Column with train, val or test; split, or a usual name such as fold, if not given."""

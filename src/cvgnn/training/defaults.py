@@ -50,7 +50,7 @@ def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
     epochs = min(300, max(20, _STEPS * batch_size // num_train))
     return {
         "model": "sage", "layers": 2, "norm": "layer", "dropout": 0.5, "weight_decay": 0.0, "lr": 0.003,
-        "label_smoothing": 0.1,
+        **({"label_smoothing": 0.1} if graph.label_kind == "classes" else {}),
         # The histories take num_nodes * hidden numbers.
         "hidden": 256 if graph.num_nodes <= 2_000_000 else 128,
         "num_neighbors": (5,), "batch_size": batch_size, "epochs": epochs, "patience": max(5, epochs // 5),

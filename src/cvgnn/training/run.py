@@ -109,6 +109,12 @@ class Run:
         Args:
             metrics: names; all of the task's if none is given.
         """
+        mine, theirs = self.graph.class_names, self.result["class_names"]
+        require(
+            self.task.graph.num_classes == self.task.out_channels and theirs == (None if mine is None else list(mine)),
+            f"the labels of {self.graph.name!r} are not those of the run, so nothing can be compared; name the "
+            "same classes in the same order, or use predict",
+        )
         rows, readout = self.outputs(), self.model.readout
         values = self.task.evaluate(rows, metrics or self.task.metrics, readout)
         return {"task": self.task.name, "metrics": values, **self.task.report(rows, readout)}

@@ -186,7 +186,6 @@ ERRORS: list[tuple[str, Files, list[str]]] = [
     ("no labels", {"nodes.csv": every("label", lambda _: "")}, ["column 'label': no node has a label"]),
     ("labels that are all NA", {"nodes.csv": every("label", lambda _: "NA")}, ["column 'label': no node has a label"]),
     ("-1 for unknown labels", {"nodes.csv": every("label", lambda i: str(i % 3 - 1))}, ["column 'label': -1 is no class; leave the cell empty", "(10 rows)"]),
-    ("a measured number as label", {"nodes.csv": "id,f,label\n" + "".join(f"n{i},{i % 7},{i / 7:.3f}\n" for i in range(90)), "edges.csv": "source,target\nn0,n1\n"}, ["90 different labels in 90 rows; a label is a class"]),
     ("an id as label", {"nodes.csv": "id,f,label\n" + "".join(f"n{i},{i % 7},c{i}\n" for i in range(90)), "edges.csv": "source,target\nn0,n1\n"}, ["90 different labels in 90 rows"]),
     ("labels missing in the split", {"nodes.csv": nodes((0, "label", ""), (4, "label", ""))}, ["2 mistakes", "line 2, column 'label': nothing, but the node is in the train split", "line 6, column 'label'"]),
     ("unknown splits", {"nodes.csv": nodes((0, "split", "trian"), (3, "split", "holdout"), (8, "split", "holdout"))}, ["2 mistakes", "line 2, column 'split': unknown split 'trian'", "did you mean 'train'?", "line 5, column 'split': unknown split 'holdout'", "(2 rows)"]),
@@ -235,6 +234,7 @@ ERRORS: list[tuple[str, Files, list[str]]] = [
 ]  # fmt: skip
 
 TOLD: list[tuple[str, Files, list[str]]] = [
+    ("a measured number as label", {"nodes.csv": "id,f,label\n" + "".join(f"n{i},{i % 7},{i / 7:.3f}\n" for i in range(90)), "edges.csv": "source,target\nn0,n1\n"}, ["column 'label' holds numbers to predict"]),
     ("row numbers of pandas", {"nodes.csv": "".join(f"{i - 1 if i else ''},{line}" for i, line in enumerate(LINES))}, ["column 1 has no name and is left out"]),
     ("Unnamed: 0", {"nodes.csv": "".join(f"{i - 1 if i else 'Unnamed: 0'},{line}" for i, line in enumerate(LINES))}, ["Unnamed: 0 has no name and is left out"]),
     ("a delimiter at the end of every line", {"nodes.csv": "".join(line[:-1] + ",\n" for line in LINES)}, ["column 9 has no name and is left out"]),

@@ -6,9 +6,11 @@ import logging
 from pathlib import Path
 
 import pytest
+import torch
 
 from cvgnn.cli.main import main
 from cvgnn.data.io import read_graph
+from cvgnn.data.split import RandomSplit
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError
 from tests.data.io.bad_tables import EDGES, ERRORS, NODES, TOLD, Files, edges, nodes
@@ -90,3 +92,44 @@ def test_mistakes_in_options(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(nodes(drop="split"))
     with pytest.raises(CvgnnError, match=r"30 mistakes(.|\n)*'Rome' is no date and no number"):
         read_graph(tmp_path, tables=TableOptions(split_by="city"))
+
+
+def test_an_id_is_no_class_and_a_measured_number_is_a_target(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    rows = "".join(f"{i},{i % 9},{i * 7},{i / 7:.3f}\n" for i in range(200))
+    (tmp_path / "nodes.csv").write_text(f"id,f,label,price\n{rows}")
+    with pytest.raises(
+        CvgnnError, match="200 different labels in 200 rows; a label is a class, not an id; name another"
+    ):
+        read_graph(tmp_path)
+    graph = read_graph(tmp_path, tables=TableOptions(label_column="price", ignore=("label",)))
+    assert graph.y.shape == (200, 1)
+    assert graph.y[:, 0].tolist() == [float(f"{i / 7:.3f}") for i in range(200)]
+    whole = read_graph(tmp_path, tables=TableOptions(label_kind="number", ignore=("price",)))
+    assert whole.y[:, 0].tolist() == [7.0 * i for i in range(200)]
+
+
+def test_several_labels_in_a_table(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    cells = [("a", "x|y", "1", "yes"), ("b", "y", "0", "yes"), ("c", "", "", ""), ("d", "x", "1", "no")]
+    rows = "".join(f"{i},{cell},{x},{y},{len(i)}.5\n" for i, cell, x, y in cells)
+    (tmp_path / "nodes.csv").write_text(f"id,label,x,y,f\n{rows}")
+    options = TableOptions(ignore=("x", "y"))
+    split = RandomSplit(train=0.5, val=0.25)
+    one = read_graph(tmp_path, tables=options, split=split)
+    several = read_graph(tmp_path, tables=TableOptions(label_columns=("x", "y"), ignore=("label",)), split=split)
+    for graph in (one, several):
+        assert graph.y.tolist() == [[1, 1], [0, 1], [-1, -1], [1, 0]]
+        assert graph.class_names == ("x", "y")
+        assert 2 not in torch.cat([graph.train_ids, graph.val_ids, graph.test_ids]).tolist()
+    classes = read_graph(tmp_path, tables=TableOptions(ignore=("x", "y"), label_kind="class"), split=split)
+    assert classes.class_names == ("x", "x|y", "y")
+    for wrong, sentence in (
+        (TableOptions(label_columns=("label", "x"), ignore=("y",)), r"label 'x\|y' in column 'label' is no number"),
+        (TableOptions(label_columns=("z",)), "unknown column 'z'"),
+        (TableOptions(ignore=("x", "y"), label_kind="number"), "label 'x' is not a number"),
+    ):
+        with pytest.raises(CvgnnError, match=sentence):
+            read_graph(tmp_path, tables=wrong, split=split)
+    with pytest.raises(CvgnnError, match="unknown label_kind 'many'"):
+        TableOptions(label_kind="many")  # type: ignore[arg-type]

@@ -26,25 +26,7 @@ def log_suspicions(lines: Iterable[str]) -> None:
 
 def graph_suspicions(graph: Graph) -> list[str]:
     """Suspicions about labels, split and edges of a graph that somebody wants to train on."""
-    found = []
-    y, names = graph.y.numpy(), graph.class_names
-    counts = np.bincount(y[y >= 0], minlength=graph.num_classes)
-
-    def shown(classes: np.ndarray) -> str:
-        return join_printable([str(c) if names is None else names[c] for c in classes[:5].tolist()])[:200]
-
-    if np.count_nonzero(counts) == 1 and graph.num_nodes > 1:
-        found.append(f"all labels are {shown(np.flatnonzero(counts))}, so there is nothing to learn")
-    in_training = np.bincount(y[graph.train_ids.numpy()], minlength=graph.num_classes)
-    absent = np.flatnonzero((counts > 0) & (in_training == 0))
-    if absent.size:
-        found.append(f"{absent.size} classes have no training node: {shown(absent)}; they are never predicted")
-    rare = np.flatnonzero(counts == 1)
-    if rare.size and counts.sum() >= 10 * np.count_nonzero(counts):
-        found.append(f"{rare.size} classes have a single node: {shown(rare)}; is the label misspelled?")
-    found += _similar(names or (), "labels")
-    if names is not None and not all(name.lstrip("-").isdigit() for name in names) and all(map(_is_float, names)):
-        found.append(f"labels such as {names[0]} are numbers with a fraction; each different number is a class")
+    found = [] if graph.label_kind == "targets" else _label_suspicions(graph)
     for part in ("val", "test"):
         if getattr(graph, f"{part}_ids").numel() == 0:
             found.append(f"the {part} split is empty")
@@ -56,8 +38,45 @@ def graph_suspicions(graph: Graph) -> list[str]:
     return found
 
 
-def column_suspicions(cells: dict[str, Cells], fitted: Preprocessing, y: np.ndarray, train: np.ndarray) -> list[str]:
-    """Suspicions about the columns that become features; only training nodes are looked at."""
+def _label_suspicions(graph: Graph) -> list[str]:
+    """Suspicions about classes, or about several labels a node."""
+    found = []
+    y, names = graph.y.numpy(), graph.class_names
+
+    def count(y: np.ndarray) -> np.ndarray:
+        several: np.ndarray = (y == 1).sum(axis=0)
+        return several if y.ndim == 2 else np.bincount(y[y >= 0], minlength=graph.num_classes)
+
+    counts, in_training = count(y), count(y[graph.train_ids.numpy()])
+
+    def shown(classes: np.ndarray) -> str:
+        return join_printable([str(c) if names is None else names[c] for c in classes[:5].tolist()])[:200]
+
+    if np.count_nonzero(counts) == 1 and graph.num_nodes > 1 and y.ndim == 1:
+        found.append(f"all labels are {shown(np.flatnonzero(counts))}, so there is nothing to learn")
+    absent = np.flatnonzero((counts > 0) & (in_training == 0))
+    if absent.size:
+        found.append(f"{absent.size} classes have no training node: {shown(absent)}; they are never predicted")
+    rare = np.flatnonzero(counts == 1)
+    if rare.size and counts.sum() >= 10 * np.count_nonzero(counts):
+        found.append(f"{rare.size} classes have a single node: {shown(rare)}; is the label misspelled?")
+    found += _similar(names or (), "labels")
+    if names is not None and not all(name.lstrip("-").isdigit() for name in names) and all(map(_is_float, names)):
+        found.append(f"labels such as {names[0]} are numbers with a fraction; each different number is a class")
+    return found
+
+
+def column_suspicions(
+    cells: dict[str, Cells], fitted: Preprocessing, y: np.ndarray | None, train: np.ndarray
+) -> list[str]:
+    """Suspicions about the columns that become features; only training nodes are looked at.
+
+    Args:
+        cells: the columns.
+        fitted: what becomes of them.
+        y: int64 `[N]`, the classes; None for labels that are no classes.
+        train: int64, positions of the training nodes.
+    """
     found = []
     used = {column["name"]: column for column in fitted.columns if column["kind"] != "dropped"}
     for name, column in used.items():
@@ -65,7 +84,7 @@ def column_suspicions(cells: dict[str, Cells], fitted: Preprocessing, y: np.ndar
             found += _similar(column.get("values", ()), f"values of column {name!r}")
         elif cells[name].ndim == 1:
             found += _about_numbers(cells[name], name, train)
-    for name in equal_to_label(cells, y, train):
+    for name in () if y is None else equal_to_label(cells, y, train):
         hint = "name it in --ignore if it is not known when you predict"
         found.append(f"column {name!r} alone tells the label of every training node; {hint}")
     if all("why" in column for column in used.values()):

@@ -21,6 +21,7 @@ from cvgnn.data.io.preprocessing import Cells, Preprocessing, as_text, date_form
 from cvgnn.data.io.size_checks import FileError
 from cvgnn.data.io.suspicions import column_suspicions, log_suspicions
 from cvgnn.data.io.table_file import GAPS, CsvFile, ParquetFile, TableFile, categories, positions
+from cvgnn.data.labels import kind_of_cells, labelled, labels_of_classes, labels_of_columns
 from cvgnn.data.node_ids import as_integers, number_labels
 from cvgnn.data.split import SPLITS
 from cvgnn.data.table_options import TableOptions
@@ -40,6 +41,7 @@ _ALIASES = {
 }
 _SPLIT_NAMES = {"training": "train", "validation": "val", "valid": "val", "dev": "val", "testing": "test"}
 _MANY_CLASSES = 50
+_KINDS = {"labels": "several labels, separated by |", "number": "numbers to predict"}
 _log = logging.getLogger(__name__)
 _columns_log = logging.getLogger(f"{__name__}.columns")  # cvgnn inspect prints the table itself
 
@@ -83,6 +85,7 @@ class _Reader:
         self.auto = options.preprocess == "auto"
         self.mistakes = Mistakes()
         self.suspicions: list[str] = []
+        self._label_fields: dict[str, Any] = {}  # of labels that are no classes
         there = [name for name in ("nodes", "edges", "features") if _suffixes(folder, name)]
         wanted = ("nodes", "edges") if there else ("nodes",)  # a folder with neither is told once
         tables = {name: self._open(name) for name in dict.fromkeys([*wanted, *there])}
@@ -97,7 +100,8 @@ class _Reader:
         """The graph, checked."""
         nodes, table, mistakes = self.nodes, self.table, self.mistakes
         timed = [] if self.options.split_by is None or not self.training else [self.options.split_by]
-        names = [name for name in (self.id, self.label, self.split_name) if name is not None]
+        roles = (self.id, self.label, self.split_name, *self.options.label_columns)
+        names = [name for name in roles if name is not None]
         node_columns = self._read(nodes, names, [*(self.used if table is nodes else ()), *timed])
         other = node_columns if table is nodes else self._read(table, [self.own], self.used)
         edge_columns = self._read(self.edges, [self.source, self.target], [] if self.weight is None else [self.weight])
@@ -132,7 +136,7 @@ class _Reader:
             raise
         self._tell(len(train))
         fitted = None if self.fitted is None else self.fitted.to_dict()
-        return dataclasses.replace(graph, split=record, preprocessing=fitted, validated=True)
+        return dataclasses.replace(graph, split=record, preprocessing=fitted, validated=True, **self._label_fields)
 
     # Columns
 
@@ -159,15 +163,16 @@ class _Reader:
         """Find the column of each role and of the features; what is missing is a mistake."""
         nodes, edges, features = tables["nodes"], tables["edges"], tables.get("features")
         self.id = self._column(nodes, "id", required=True)
-        self.label = self._column(nodes, "label", required=self.training)
+        several = self.options.label_columns
+        self.label = None if several else self._column(nodes, "label", required=self.training)
         self.split_name = self._column(nodes, "split")
         self.source = self._column(edges, "source", required=True)
         self.target = self._column(edges, "target", required=True)
         self.weight = self._column(edges, "weight")
-        names, options = (self.id, self.label, self.split_name), self.options
+        names, options = (self.id, self.label, self.split_name, *several), self.options
         if self.training and nodes is not None and (features is not None or "features" not in tables):
             known = [*nodes.columns, *(() if features is None else features.columns)]
-            for option in ("ignore", "numeric", "category", "text", "split_by"):
+            for option in ("label_columns", "ignore", "numeric", "category", "text", "split_by"):
                 given = getattr(options, option)
                 for column in (given,) if isinstance(given, str) else given or ():
                     if column not in known and not (option == "ignore" and edges and column in edges.columns):
@@ -264,6 +269,11 @@ class _Reader:
         return not wrong.size
 
     def _labels(self, columns: dict[str, pa.Array]) -> tuple[np.ndarray, tuple[str, ...] | None]:
+        if self.options.label_columns:
+            self._label_fields = labels_of_columns({c: categories(columns[c]) for c in self.options.label_columns})
+            y = self._label_fields["y"].numpy()
+            # The reader splits and checks by classes: here one for each different row.
+            return np.where(labelled(y), np.unique(y, axis=0, return_inverse=True)[1].reshape(-1), -1), None
         if self.label is None:
             return np.full(len(columns[self.id]), -1, dtype=np.int64), None
         labels, codes = categories(columns[self.label])
@@ -273,21 +283,24 @@ class _Reader:
             _log.info("%d labels such as %r are read as unknown", found.sum(), labels[gaps[0]])
             codes, used = np.where(found, -1, codes), np.isin(np.arange(len(labels)), gaps, invert=True)
             codes, labels = np.append(np.cumsum(used) - 1, -1)[codes], [labels[code] for code in np.flatnonzero(used)]
+        given = self.options.label_kind
+        kind = kind_of_cells(labels, _MANY_CLASSES) if given == "auto" else given
         for code, number in enumerate(as_integers(labels) or []):
-            if number < 0:
+            if number < 0 and kind == "class":
                 what = "is no class; leave the cell empty where the label is unknown, and number classes from 0"
                 self._note_value(self.label, codes == code, f"{number} {what}")
         known = int((codes >= 0).sum())
-        if len(labels) > _MANY_CLASSES and self.training:
-            numbers = to_numbers(pa.array(labels, pa.large_string()))
-            fractions = not np.isnan(numbers).any() and bool((numbers != np.floor(numbers)).any())
-            if fractions or len(labels) > known / 2:
-                self.mistakes.note(
-                    f"{self.nodes.path}, column {self.label!r}: {len(labels)} different labels in {known} rows; a "
-                    "label is a class, not a measured number or an id; name another column with --label-column"
-                )
+        if given == "auto" and kind == "class" and len(labels) > max(_MANY_CLASSES, known / 2) and self.training:
+            self.mistakes.note(
+                f"{self.nodes.path}, column {self.label!r}: {len(labels)} different labels in {known} rows; a label is "
+                "a class, not an id; name another column with --label-column, or say what it holds with --label-kind"
+            )
         numbered, class_names = number_labels([*labels, ""])  # code -1, an empty cell, takes the last
-        return np.array(numbered, dtype=np.int64)[codes], class_names
+        y = np.array(numbered, dtype=np.int64)[codes]
+        if kind != "class" and labels:
+            _log.info("%s: column %r holds %s", self.nodes.path.name, self.label, _KINDS[kind])
+            self._label_fields = labels_of_classes(y, class_names or [str(c) for c in range(len(labels))], kind)
+        return y, class_names
 
     def _note_value(self, column: str, rows: np.ndarray, what: str) -> None:
         """A mistake in a value of the nodes, told at its first row; `rows` is a mask."""
@@ -383,7 +396,8 @@ class _Reader:
                 self.mistakes.check()  # a column that is wrong is no feature either
                 self.mistakes.note(f"{table.path} has no column that can be a feature: {why}")
                 return None
-            self.suspicions += column_suspicions(cells, self.fitted, y, train)
+            classes = None if self._label_fields else y
+            self.suspicions += column_suspicions(cells, self.fitted, classes, train)
         return self.fitted.apply(cells, rows, report)
 
     def _tell(self, num_train: int) -> None:

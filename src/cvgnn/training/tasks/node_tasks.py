@@ -43,6 +43,8 @@ class NodeTask(Task):
     """The metrics: functions of scores `[n, C]` and labels."""
     options: ClassVar[tuple[str, ...]] = ()
     """Which of `class_weight`, `label_smoothing` and `calibrate` it takes."""
+    is_cross_entropy: ClassVar[bool] = True
+    """Whether its own loss is what `loss="cross-entropy"` names."""
 
     def __init__(
         self,
@@ -79,6 +81,8 @@ class NodeTask(Task):
     @classmethod
     def from_config(cls, graph: Graph, config: TrainConfig, *, num_outputs: int | None, loss: Any) -> Self:
         """See `Task`."""
+        own = cls.is_cross_entropy or config.loss != "cross-entropy"
+        require(own, f"loss 'cross-entropy' is for classes, not for task {cls.name!r}; leave it out")
         options = {name: getattr(config, name) for name in ("metric", "class_weight", "label_smoothing", "calibrate")}
         return cls(graph, num_outputs=num_outputs, loss=loss, **options)
 
@@ -333,6 +337,7 @@ class NodeRegression(NodeTask):
     functions: ClassVar[Mapping[str, m.Function]] = {"mse": m.mse, "mae": m.mae, "r2": m.r2}
     metrics = tuple(functions)
     each_epoch = metrics
+    is_cross_entropy = False
 
     def make_readout(self, *, seed: int, dtype: torch.dtype) -> nn.Module:
         """Mean and standard deviation of the targets over the training nodes."""
