@@ -10,6 +10,7 @@ from typing import final
 
 from cvgnn.lab.diagnose.record import Diagnosis
 from cvgnn.lab.report.charts import Chart, diagnosis_charts, unique_key
+from cvgnn.lab.report.evaluation_charts import evaluation_charts
 from cvgnn.lab.report.heat_maps import HeatMapSet, heat_maps
 from cvgnn.lab.report.report_tables import AccuracyTable, AppendixTable, accuracy_table, appendix_b
 from cvgnn.lab.report.run_groups import RunGroup, count, group_runs
@@ -82,6 +83,7 @@ def build(collected: RunCollection) -> Report:
         *(section for section in charts if section.key != "accuracy"),
         ReportSection(key="appendix-b", title="Best settings (Appendix B)", appendix=appendix_b(groups)),
         ReportSection(key="heat", title="Hyperparameter heat maps", heat_maps=heat_maps(groups)),
+        ReportSection(key="evaluated", title="Classes and calibration", charts=evaluation_charts(groups)),
         ReportSection(key="searched", title="Random search", charts=search_charts(groups)),
         *_diagnosis_sections(collected.diagnoses),
         ReportSection(key="origin", title="Where every number comes from", groups=groups),
