@@ -29,9 +29,36 @@ VARIANTS = {
         "--eval-every", "7", "--clip-norm", "0.5",
     ],
     "two threads, drawing ahead": ["--epochs", "120", "--batch-size", "10", "--threads", "2", "--optimizer", "adagrad"],
+    "numbers": ["--epochs", "150", "--batch-size", "10", "--task", "regression", "--metric", "mae", "--ema", "0.9"],
+    "rare classes, temperature": [
+        "--epochs", "150", "--batch-size", "10", "--class-weight", "balanced", "--metric", "macro_f1",
+        "--calibrate", "True",
+    ],
+    "several labels a node": [
+        "--epochs", "120", "--batch-size", "10", "--graph", "SEVERAL", "--class-weight", "balanced",
+        "--defaults", "fixed",
+    ],
     "all neighbors": ["--epochs", "150", "--batch-size", "10", "--estimator", "exact", "--bad-step", "skip"],
 }  # fmt: skip
 OFTEN = ["--checkpoint-minutes", "0.002", "--checkpoint-epochs", "9"]
+
+
+def several_labels(folder: Path) -> Path:
+    """An npz of the bundled graph with three labels a node, made from its classes."""
+    import numpy as np
+
+    import cvgnn
+
+    graph = cvgnn.load("citeseer")
+    source = np.repeat(np.arange(graph.num_nodes), graph.degree.numpy())
+    x = graph.x.to_scipy()
+    ids = {f"{part}_ids": getattr(graph, f"{part}_ids").numpy() for part in ("train", "val", "test")}
+    np.savez(
+        folder / "several.npz", edge_index=np.stack([source, graph.indices.numpy()]), x_data=x.data,
+        x_indices=x.indices, x_indptr=x.indptr, x_shape=np.array(x.shape), y=(graph.y.numpy()[:, None] >> np.arange(3)) & 1,
+        **ids,
+    )  # fmt: skip
+    return folder / "several.npz"
 
 
 def start(*words: object) -> subprocess.Popen[bytes]:

@@ -50,7 +50,7 @@ def _list(root: Path | None) -> int:
     rows = []
     for name, c, state, size in known:
         numbers = [f"{n:,}" for n in (c.nodes, c.edges, c.features, c.classes)]
-        split = " / ".join(f"{n:,}" for n in c.split)
+        split = " / ".join(f"{n:,}" for n in c.split) or "-"
         rows.append([name, *numbers, split, state, format_bytes(size) if size else "-"])
     header = ["name", "nodes", "edges", "features", "classes", _SPLIT, "cached" if root is None else "in root"]
     _print_table([*header, "on disk"], rows)

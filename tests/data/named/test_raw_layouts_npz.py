@@ -1,4 +1,4 @@
-"""Flickr and Reddit on small files in upstream's layouts, against torch_geometric's readers and by hand."""
+"""Flickr, Reddit, PPI, Yelp and Amazon on small files in upstream's layouts, against torch_geometric's readers and by hand."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from cvgnn import fit
 from cvgnn.data import Graph
-from cvgnn.data.named.raw_layouts import read_flickr, read_reddit
+from cvgnn.data.named import load
+from cvgnn.data.named.raw_layouts import read_graphsaint, read_reddit
 from cvgnn.errors import CvgnnError
 from tests.data.named import pyg
 from tests.data.named.layouts import Small, matrix, small, write_flickr, write_reddit
+
+
+def read_flickr(folder: Path) -> Graph:
+    return read_graphsaint(folder, "flickr")
+
 
 READ = {"flickr": (write_flickr, read_flickr, "Flickr"), "reddit": (write_reddit, read_reddit, "Reddit")}
 
@@ -187,3 +194,41 @@ def test_malformed_files_give_a_sentence(tmp_path: Path, kind: str, case: str) -
     with pytest.raises(CvgnnError, match=sentence) as caught:
         read(folder)
     assert "\n" not in str(caught.value)
+
+
+def test_several_labels_a_node(tmp_path: Path) -> None:
+    """PPI, Yelp and Amazon: a list of zeros and ones for each node."""
+    g = small(symmetric=True)
+    labels = {str(v): [int(v % 2 == 0), 1, int(v > 20)] for v in range(g.num_nodes)}
+    gone = g.test[0]
+    roles = {"tr": g.train, "va": g.val, "te": g.test[1:]}
+    del labels[str(gone)]
+    write_flickr(tmp_path, g)
+    (tmp_path / "role.json").write_text(json.dumps(roles))
+    (tmp_path / "class_map.json").write_text(json.dumps(labels))
+    for name in ("ppi", "yelp", "amazon"):
+        graph = load(name, tmp_path)
+        assert (graph.name, graph.num_classes, graph.label_kind) == (name, 3, "labels")
+        expected = [labels.get(str(v), [-1, -1, -1]) for v in range(g.num_nodes)]
+        assert graph.y.tolist() == expected
+        assert graph.test_ids.tolist() == sorted(g.test[1:])
+    run = fit(graph, epochs=1, threads=1)
+    assert run.task.name == "multilabel"
+    for wrong, sentence in (
+        ([0, 1], r"the labels of node '3' in .* must be 3 zeros or ones, not \[0, 1\]"),
+        ([0, 1, 2], r"must be 3 zeros or ones, not \[0, 1, 2\]"),
+        (1, "must be 3 zeros or ones, not 1"),
+        ([0, 1, "1"], "must be 3 zeros or ones"),
+    ):
+        (tmp_path / "class_map.json").write_text(json.dumps({**labels, "3": wrong}))
+        with pytest.raises(CvgnnError, match=sentence):
+            load("ppi", tmp_path)
+
+
+def test_ppi_has_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CVGNN_HOME", str(tmp_path / "home"))
+    with pytest.raises(
+        CvgnnError, match=r"dataset 'ppi' has no address to download it from; put adj_full.npz, feats.npy"
+    ):
+        load("ppi")
+    assert not (tmp_path / "home").exists()

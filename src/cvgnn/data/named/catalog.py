@@ -26,7 +26,7 @@ class Counts:
     Args:
         nodes, features, classes: as in Table 2 of the paper.
         edges: undirected edges, each counted once. For ogbn-arxiv: the directed citations that upstream lists.
-        split: number of training, validation and test nodes.
+        split: number of training, validation and test nodes; empty where upstream gives shares only.
         table2_edges: the edge column of Table 2, None if the data set is not in the table. Table 2 counts the entries
             of `A + I`: both directions of each edge and one self loop per node. For ogbn-arxiv, one direction only.
     """
@@ -35,7 +35,7 @@ class Counts:
     edges: int
     features: int
     classes: int
-    split: tuple[int, int, int]
+    split: tuple[int, ...]
     table2_edges: int | None = None
 
 
@@ -94,7 +94,8 @@ class Dataset:
 def _dataset(
     *, downloads: tuple[dict[str, Any], ...] = (), url: str = "", max_bytes: int = 0, **fields: Any
 ) -> Dataset:
-    items = downloads or [{"url": url + file, "file": file, "max_bytes": max_bytes} for file in fields["files"]]
+    files = fields["files"] if url else ()  # without addresses, the user puts the files there
+    items = downloads or [{"url": url + file, "file": file, "max_bytes": max_bytes} for file in files]
     served = tuple(Download(**item, sha256=PLANETOID_SHA256.get(item["file"])) for item in items)
     return Dataset(downloads=served, **fields)
 

@@ -13,6 +13,7 @@ from cvgnn.utils.cache_folder import cache_folder
 if TYPE_CHECKING:
     from cvgnn.data import Graph
 
+_SPLIT_IDS = {"training": "train_ids", "validation": "val_ids", "test": "test_ids"}
 DATASETS: tuple[str, ...] = (*CATALOG, *SYNTHETIC)
 
 
@@ -21,8 +22,9 @@ def load(name: str, root: str | Path | None = None, *, directed: bool = False) -
 
     Args:
         name: `"citeseer"` (bundled), `"cora"` or `"pubmed"` with the public Planetoid split, `"ogbn-arxiv"` with OGB's
-            split by time, `"flickr"` with GraphSAINT's split, `"reddit"` with the split of DGL and PyG; or a synthetic
-            graph: `"synthetic-flickr"`, `"synthetic-arxiv"`, `"synthetic-reddit"` have the sizes of the real ones,
+            split by time, `"flickr"`, `"ppi"`, `"yelp"` and `"amazon"` with GraphSAINT's split (the last three have
+            several labels a node), `"reddit"` with the split of DGL and PyG; or a synthetic graph:
+            `"synthetic-flickr"`, `"synthetic-arxiv"`, `"synthetic-reddit"` have the sizes of the real ones,
             `"synthetic-20k"` has 20,000 nodes.
         root: folder with upstream's raw files, at its top or in the sub-folders that PyG, OGB or GraphSAINT use;
             nothing is written there. None for the cache folder (`CVGNN_HOME`), into which missing files are
@@ -50,13 +52,13 @@ def load(name: str, root: str | Path | None = None, *, directed: bool = False) -
         from cvgnn.data.named.planetoid import read_planetoid
 
         return read_planetoid(folder, name)
-    from cvgnn.data.named.raw_layouts import read_arxiv, read_flickr, read_reddit
+    from cvgnn.data.named.raw_layouts import read_arxiv, read_graphsaint, read_reddit
 
     if name == "ogbn-arxiv":
         # Parsed arrays are kept in the cache folder only, never in a user's folder.
         parsed = cache_folder() / name / "parsed.npz" if root is None else None
         return read_arxiv(folder, directed=directed, parsed=parsed)
-    return read_flickr(folder) if name == "flickr" else read_reddit(folder)
+    return read_reddit(folder) if name == "reddit" else read_graphsaint(folder, name)
 
 
 class CountCheck(NamedTuple):
@@ -111,13 +113,13 @@ def compare(graph: Graph, counts: Counts) -> list[CountCheck]:
         source, edges = "upstream", 2 * counts.edges + counts.nodes
     else:
         source, edges = "Table 2", counts.table2_edges
-    train, val, test = counts.split
     return [
         CountCheck("nodes", counts.nodes, graph.num_nodes, source),
         CountCheck("features", counts.features, graph.num_features, source),
         CountCheck("edges, with self loops", edges, graph.num_edges + graph.num_nodes, source),
         CountCheck("classes", counts.classes, graph.num_classes, source),
-        CountCheck("training nodes", train, graph.train_ids.numel(), "upstream"),
-        CountCheck("validation nodes", val, graph.val_ids.numel(), "upstream"),
-        CountCheck("test nodes", test, graph.test_ids.numel(), "upstream"),
+        *(
+            CountCheck(f"{part} nodes", published, getattr(graph, ids).numel(), "upstream")
+            for (part, ids), published in zip(_SPLIT_IDS.items(), counts.split, strict=False)
+        ),
     ]

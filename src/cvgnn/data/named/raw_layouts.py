@@ -1,4 +1,4 @@
-"""ogbn-arxiv in the raw layout of OGB, Flickr in that of GraphSAINT, Reddit in that of DGL and PyG."""
+"""ogbn-arxiv in the raw layout of OGB, Flickr, PPI, Yelp and Amazon in GraphSAINT's, Reddit in that of DGL and PyG."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cvgnn.utils.checked_json import short
 Arrays = dict[str, npt.NDArray[Any]]
 
 _ARXIV_SPLIT = {"train": "train", "val": "valid", "test": "test"}  # file names
-_FLICKR_SPLIT = {"train": "tr", "val": "va", "test": "te"}  # keys of role.json
+_SAINT_SPLIT = {"train": "tr", "val": "va", "test": "te"}  # keys of role.json
 _REDDIT_SPLIT = {"train": 1, "val": 2, "test": 3}  # values of node_types
 
 
@@ -47,25 +47,26 @@ def read_arxiv(folder: Path, *, directed: bool = False, parsed: Path | None = No
     return _build_graph(folder, structure, arrays, f"ogbn-arxiv{' (directed)' * directed}", directed=directed)
 
 
-def read_flickr(folder: Path) -> Graph:
-    """Read Flickr from `adj_full.npz`, `feats.npy`, `class_map.json` and `role.json`.
+def read_graphsaint(folder: Path, name: str) -> Graph:
+    """Read Flickr, PPI, Yelp or Amazon from `adj_full.npz`, `feats.npy`, `class_map.json` and `role.json`.
 
     Features stay as they are, as in PyG and the code of the paper; GraphSAINT standardizes them.
 
     Args:
         folder: holds the four files.
+        name: of the graph.
     """
     x = _features(read_npy(folder / "feats.npy"), f"{folder / 'feats.npy'}")
     structure = adjacency(*_entries(folder / "adj_full.npz", len(x)), len(x), path=folder / "adj_full.npz")
     roles, split = read_json(folder / "role.json"), {}
-    for part, key in _FLICKR_SPLIT.items():
+    for part, key in _SAINT_SPLIT.items():
         ids = roles.get(key)
         bad = [v for v in ids if type(v) is not int or abs(v) >= 2**63] if isinstance(ids, list) else [ids]
         if bad:
             raise CvgnnError(f"{key!r} in {folder / 'role.json'} must be a list of node ids, not {short(bad[0])}")
         split[part] = np.array(ids, dtype=np.int64)
     y = _class_map(folder / "class_map.json", len(x))
-    return _build_graph(folder, structure, {"x": x, "y": y, **split}, "flickr")
+    return _build_graph(folder, structure, {"x": x, "y": y, **split}, name)
 
 
 def read_reddit(folder: Path) -> Graph:
@@ -130,13 +131,15 @@ def _build_graph(
     Args:
         folder: of the raw files.
         structure: indptr and indices, as `adjacency` returns them.
-        arrays: x float32 `[N, F]`; y integers `[N]`, -1 where unknown; node ids under "train", "val" and "test".
+        arrays: x float32 `[N, F]`; y integers `[N]`, -1 where unknown, or `[N, L]`, 0 or 1; node ids under "train",
+            "val" and "test".
         name: of the graph.
         directed: whether the reverse of an edge may be missing.
     """
-    y = arrays["y"].astype(np.int64)
+    y = arrays["y"].astype(np.int64) if arrays["y"].ndim == 1 else arrays["y"]
     fields: dict[str, Any] = {f"{part}_ids": torch.from_numpy(arrays[part]) for part in SPLITS}
-    fields |= {"indptr": structure[0], "indices": structure[1], "num_classes": int(y.max(initial=0)) + 1}
+    fields |= {"indptr": structure[0], "indices": structure[1]}
+    fields["num_classes"] = int(y.max(initial=0)) + 1 if y.ndim == 1 else y.shape[1]
     with error_context(f"the raw files in {folder} do not fit together: "):
         return Graph(x=torch.from_numpy(arrays["x"]), y=torch.from_numpy(y), name=name, directed=directed, **fields)
 
@@ -217,14 +220,22 @@ def _narrow(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return ids
 
 
-def _class_map(path: Path, num_nodes: int) -> npt.NDArray[np.int64]:
-    """Read labels from `{"node id": class}`; -1 for a node that is not in the file."""
-    y = np.full(num_nodes, -1, dtype=np.int64)
-    for key, value in read_json(path).items():
+def _class_map(path: Path, num_nodes: int) -> npt.NDArray[Any]:
+    """Read labels from `{"node id": class}` or `{"node id": [0, 1, ...]}`; -1 for a node that is not in the file."""
+    classes = read_json(path)
+    first = next(iter(classes.values()), 0)
+    count = len(first) if isinstance(first, list) else 0
+    y = np.full((num_nodes, count) if count else num_nodes, -1, dtype=np.int8 if count else np.int64)
+    for key, value in classes.items():
         node = int(key) if key.isascii() and key.isdigit() and len(key) < 20 else -1
         if not 0 <= node < num_nodes:
             raise CvgnnError(f"{path} names node {key[:40]!r}, which does not exist; ids lie in 0..{num_nodes - 1}")
-        if type(value) is not int or not 0 <= value < 2**31:
+        if count:
+            if not isinstance(value, list) or len(value) != count or any(label not in (0, 1) for label in value):
+                raise CvgnnError(
+                    f"the labels of node {key!r} in {path} must be {count} zeros or ones, not {short(value)}"
+                )
+        elif type(value) is not int or not 0 <= value < 2**31:
             raise CvgnnError(f"the class of node {key!r} in {path} must be a number 0, 1, ..., not {short(value)}")
         y[node] = value
     return y

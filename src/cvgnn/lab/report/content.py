@@ -22,6 +22,7 @@ from cvgnn.lab.diagnose.record import Diagnosis
 from cvgnn.lab.recipes import paper_accuracy, paper_runs
 from cvgnn.lab.report import colors
 from cvgnn.lab.report.charts import Chart, diagnosis_charts, unique_key
+from cvgnn.lab.report.evaluation_charts import evaluation_charts
 from cvgnn.lab.report.option_charts import HeatMapSet, heat_maps, search_charts
 from cvgnn.lab.report.report_tables import AccuracyTable, AppendixTable, accuracy_table, appendix_b
 from cvgnn.lab.report.run_groups import KEYS, RunGroup, best, count, group_runs, ties, varying
@@ -103,6 +104,7 @@ def build(collected: RunCollection) -> Report:
         *(section for section in charts if section.key != "accuracy"),
         ReportSection(key="appendix-b", title="Best settings (Appendix B)", appendix=appendix_b(groups)),
         ReportSection(key="heat", title="Hyperparameter heat maps", heat_maps=heat_maps(groups)),
+        ReportSection(key="evaluated", title="Classes and calibration", charts=evaluation_charts(groups)),
         ReportSection(key="searched", title="Random search", charts=search_charts(groups)),
         *_diagnosis_sections(collected.diagnoses),
         ReportSection(key="origin", title="Where every number comes from", groups=groups),
