@@ -82,7 +82,7 @@ def test_products_and_gradients(kind: Callable, drop: Dropout | None, columns: i
 
         def check() -> None:
             given = rows.dropped(drop)
-            assert (given.num_rows, given.num_columns) == A.shape
+            assert given.shape == A.shape
             close(given.product(W), A @ W)
             close(given @ W, A @ W)
             close(given.weight_gradient(dZ), A.t() @ dZ)
@@ -248,7 +248,7 @@ def test_ids_that_do_not_exist(bad: int, twin: bool) -> None:
 def test_weights_that_do_not_fit_a_sparse_input(kind: Callable, W: Tensor) -> None:
     rows, _ = kind(matrix())
     with pytest.raises(CvgnnError, match=rf"a weight matrix for {F} features must be torch\.float64 of {F} rows"):
-        rows.product_into(torch.empty(rows.num_rows, 2).double(), W, add=False)
+        rows.product_into(torch.empty(rows.shape[0], 2).double(), W, add=False)
 
 
 @pytest.mark.parametrize(

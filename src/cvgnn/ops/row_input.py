@@ -56,36 +56,26 @@ class LazyRows(ABC):
 class RowInput(LazyRows):
     """Constant rows."""
 
-    @property
-    def num_rows(self) -> int:
-        """`n`."""
-        return self.shape[0]
-
-    @property
-    def num_columns(self) -> int:
-        """The number of features."""
-        return self.shape[1]
-
     @abstractmethod
     def dropped(self, drop: Dropout | None) -> RowInput:
         """The rows after dropout; the same without one."""
 
     @abstractmethod
     def weight_gradient(self, dZ: Tensor) -> Tensor:
-        """`A^T dZ`, `[num_columns, d]`."""
+        """`A^T dZ`, `[F, d]`."""
 
     def product(self, W: Tensor) -> Tensor:
-        """`A W` without gradient, `[num_rows, d]`, read in chunks of bounded size."""
-        step = max(1, min(_ROWS_PER_CHUNK, ELEMENTS_PER_CHUNK // max(1, self.num_columns)))
-        Z = torch.empty(self.num_rows, W.shape[1], dtype=W.dtype, device=W.device)
-        for first in range(0, self.num_rows, step):
-            last = min(self.num_rows, first + step)
+        """`A W` without gradient, `[n, d]`, read in chunks of bounded size."""
+        step = max(1, min(_ROWS_PER_CHUNK, ELEMENTS_PER_CHUNK // max(1, self.shape[1])))
+        Z = torch.empty(self.shape[0], W.shape[1], dtype=W.dtype, device=W.device)
+        for first in range(0, self.shape[0], step):
+            last = min(self.shape[0], first + step)
             multiply_into(Z[first:last], self.read(first, last), W, add=False)
         return Z
 
     def tensor(self, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
         """All rows as a tensor, for layers that do more than multiply them."""
-        return self.product(torch.eye(self.num_columns, dtype=dtype, device=device))
+        return self.product(torch.eye(self.shape[1], dtype=dtype, device=device))
 
     def matmul(self, other: Tensor, /) -> Tensor:
         """`A W`, differentiable in `W`, as a tensor's."""
@@ -103,7 +93,7 @@ class DenseRows(RowInput):
     """Rows of a dense matrix that `gather` reads.
 
     Args:
-        gather: gets `first` and `last`; returns a new tensor `[last - first, num_columns]`, which may be overwritten.
+        gather: gets `first` and `last`; returns a new tensor `[last - first, F]`, which may be overwritten.
         shape: number of rows and of columns.
         drop: dropout of what is read.
     """
@@ -122,17 +112,17 @@ class DenseRows(RowInput):
     def read(self, first: int, last: int) -> Tensor:
         """See `LazyRows.read`."""
         A = self._gather(first, last)
-        if not isinstance(A, Tensor) or A.shape != (last - first, self.num_columns):
+        if not isinstance(A, Tensor) or A.shape != (last - first, self.shape[1]):
             shape = list(A.shape) if isinstance(A, Tensor) else type(A).__name__
             raise CvgnnError(
                 f"rows {first} to {last - 1} of the features must be a tensor of shape "
-                f"{[last - first, self.num_columns]}, not {shape} (a source of sparse rows sets sparse = True)"
+                f"{[last - first, self.shape[1]]}, not {shape} (a source of sparse rows sets sparse = True)"
             )
         return A if self._drop is None else drop_dense(A, self._drop, first)
 
     def weight_gradient(self, dZ: Tensor) -> Tensor:
         """See `RowInput.weight_gradient`."""
-        return weight_gradient(self.read(0, self.num_rows), dZ.contiguous())
+        return weight_gradient(self.read(0, self.shape[0]), dZ.contiguous())
 
 
 def drop_dense(A: Tensor, drop: Dropout, start: int) -> Tensor:
@@ -206,13 +196,13 @@ class SparseInput(RowInput):
             _, indices_, values_ = self._tensors
             mask = drop.entries(row, indices_[entries].long()).to(values_.dtype)
             matrix = Rows(indptr_, indices_[entries], values_[entries] * mask)
-        return SparseInput(matrix, range(self.num_rows), num_columns=self.num_columns)
+        return SparseInput(matrix, range(self.shape[0]), num_columns=self.shape[1])
 
     def read(self, first: int, last: int) -> SparseInput:
         """See `LazyRows.read`."""
-        if last - first == self.num_rows:
+        if last - first == self.shape[0]:
             return self
-        part = SparseInput(self.matrix, self.ids[first:last], num_columns=self.num_columns)
+        part = SparseInput(self.matrix, self.ids[first:last], num_columns=self.shape[1])
         if self._ids is not None:
             part._ids = self._ids[first:last]
         return part
@@ -222,7 +212,7 @@ class SparseInput(RowInput):
         indptr, indices, values = self._tensors
         if W.dim() != 2 or W.shape[0] != self.shape[1] or W.dtype != values.dtype:
             raise CvgnnError(
-                f"a weight matrix for {self.num_columns} features must be {values.dtype} of {self.num_columns} rows, "
+                f"a weight matrix for {self.shape[1]} features must be {values.dtype} of {self.shape[1]} rows, "
                 f"not {W.dtype} of shape {list(W.shape)}"
             )
         if use_compiled(W) and not isinstance(self.ids, range):
@@ -245,7 +235,7 @@ class SparseInput(RowInput):
 
     def weight_gradient(self, dZ: Tensor) -> Tensor:
         """See `RowInput.weight_gradient`."""
-        dW = torch.zeros(self.num_columns, dZ.shape[1], dtype=dZ.dtype, device=dZ.device)
+        dW = torch.zeros(self.shape[1], dZ.shape[1], dtype=dZ.dtype, device=dZ.device)
         if not use_compiled(dZ):
             row, entries, _ = self._entries()
             _, indices, values = self._tensors
@@ -255,7 +245,7 @@ class SparseInput(RowInput):
         run_rows(
             lambda a, b: sparse_matmul.accumulate(*arrays, dz, dw, a, b),
             dZ.shape[1],
-            width=self._mean_entries * self.num_rows,
+            width=self._mean_entries * self.shape[0],
             multiple=_COLUMNS,
         )
         return dW

@@ -156,6 +156,6 @@ def _rows(name: str, rows: RowInput, model: Network) -> tuple[str, Tensor]:
     if isinstance(rows, SparseInput):  # the sum of a row is not finite if one of its entries is not
         ones = torch.ones_like(model.layer(0).weight[:, :1])
         return f"{name} on the batch (the features), summed over each row,", rows.product(ones)
-    read = rows.read(0, rows.num_rows)
+    read = rows.read(0, rows.shape[0])
     assert isinstance(read, Tensor)
     return f"{name} on the batch (the features)", read
