@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from cvgnn.data.converters import from_networkx as from_networkx
     from cvgnn.data.converters import from_pyg as from_pyg
     from cvgnn.data.converters import from_scipy as from_scipy
+    from cvgnn.data.edge_split import with_edge_labels as with_edge_labels
     from cvgnn.data.edges import from_edges as from_edges
     from cvgnn.data.graph import Graph as Graph
     from cvgnn.data.propagation import AGGREGATIONS as AGGREGATIONS
@@ -29,6 +30,7 @@ __getattr__, _HOME_OF, __all__ = lazy_names(
     {
         "data.array_converter": ("from_arrays",),
         "data.converters": ("as_graph", "from_networkx", "from_pyg", "from_scipy"),
+        "data.edge_split": ("with_edge_labels",),
         "data.edges": ("from_edges",),
         "data.graph": ("Graph",),
         "data.propagation": ("AGGREGATIONS", "NORMALIZATIONS", "Aggregation", "Normalization", "Propagation"),
