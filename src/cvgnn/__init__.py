@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cvgnn.data import SparseFeatures as SparseFeatures
     from cvgnn.data import from_edges as from_edges
     from cvgnn.data import from_pyg as from_pyg
-    from cvgnn.data import with_edge_labels as with_edge_labels
     from cvgnn.data.io import read_graph as read_graph
     from cvgnn.data.named import load as load
     from cvgnn.nn import GCN as GCN
@@ -72,7 +71,7 @@ _HOMES = {
     "data.named": ("load",),
     "api": ("config_from", "fit", "load_run"),
     "data.io": ("read_graph",),
-    "data": ("Graph", "Propagation", "SparseFeatures", "from_edges", "from_pyg", "with_edge_labels"),
+    "data": ("Graph", "Propagation", "SparseFeatures", "from_edges", "from_pyg"),
     "nn": (
         "GCN", "GCNII", "GIN", "SAGE", "ControlVariate", "Estimator", "History", "Network", "SampledSum",
         "exact_hidden", "exact_logits",

@@ -29,6 +29,9 @@ VARIANTS = {
         "--eval-every", "7", "--clip-norm", "0.5",
     ],
     "two threads, drawing ahead": ["--epochs", "120", "--batch-size", "10", "--threads", "2", "--optimizer", "adagrad"],
+    "link prediction": [
+        "--task", "link", "--epochs", "20", "--batch-size", "100", "--hidden", "16", "--head", "hadamard-mlp",
+    ],
     "all neighbors": ["--epochs", "150", "--batch-size", "10", "--estimator", "exact", "--bad-step", "skip"],
 }  # fmt: skip
 OFTEN = ["--checkpoint-minutes", "0.002", "--checkpoint-epochs", "9"]

@@ -39,7 +39,7 @@ class Graph:
         class_names: `C` strings, the user's own labels or names of columns; None where they are `0..C-1`.
         preprocessing: how `x` was made from the columns of a table, as JSON; None for other graphs.
         split: the origin of the split, for the record: `"given"`, or the seed and sizes of a random one.
-        edge_label_index: int64 `[2, M]`, labelled pairs of nodes, for task `edge`; see `cvgnn.with_edge_labels`.
+        edge_label_index: int64 `[2, M]`, labelled pairs of nodes, for task `edge`; see `cvgnn.data.with_edge_labels`.
         edge_label: int64 `[M]`, their classes from 0; -1 where unknown.
         PX: `P X` where it is precomputed, in `x`'s form, for the normalization named by `PX_normalization`.
         validated: skip all checks, for a graph whose arrays were checked when they were written.

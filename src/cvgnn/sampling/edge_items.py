@@ -47,18 +47,22 @@ class NegativeSampler:
         for _ in range(_MOST_ROUNDS):
             if missing == 0:
                 break
-            u, v = self._candidates(rng, missing)
-            accepted = (u != v) & (edge_entries(self.graph, u, v) < 0)
-            found.append(np.stack([u[accepted], v[accepted]]))
+            found.append(self.accepted(*self.candidates(rng, missing)))
             missing -= found[-1].shape[1]
         if missing:
             raise CvgnnError(
-                f"negatives={self.method!r} finds no negative: nearly all pairs of the {self.graph.num_nodes} nodes are "
+                f"negatives={self.method!r} finds no negative: nearly all pairs of {self.graph.num_nodes} nodes are "
                 "edges; link prediction needs a sparse graph"
             )
         return torch.from_numpy(np.concatenate(found, axis=1)) if found else torch.empty(2, 0, dtype=torch.int64)
 
-    def _candidates(self, rng: np.random.Generator, count: int) -> np.ndarray:
+    def accepted(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """The pairs of different nodes that are no edge."""
+        negative = (source != target) & (edge_entries(self.graph, source, target) < 0)
+        return np.stack([source[negative], target[negative]])
+
+    def candidates(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """int64 `[2, count]`: pairs drawn without regard to the edges."""
         if self.method == "uniform":
             return rng.integers(0, self.graph.num_nodes, size=(2, count))
         # The source of a random edge and the target of another have the degrees' distribution.

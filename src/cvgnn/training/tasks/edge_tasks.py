@@ -193,7 +193,7 @@ class EdgeClassification(PairTask):
         require(
             index is not None and label is not None and bool((label >= 0).any()),
             "task 'edge' needs labelled edges and this graph has none; give edge_label_index and edge_label "
-            "(cvgnn.with_edge_labels, or keys of an .npz file), or use task 'link' to predict the edges themselves",
+            "(cvgnn.data.with_edge_labels, or keys of an .npz file), or use task 'link' to predict edges",
         )
         assert index is not None
         assert label is not None
