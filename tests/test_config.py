@@ -19,11 +19,13 @@ from cvgnn.errors import CvgnnError
 from cvgnn.nn import ACTIVATIONS, ESTIMATORS, INITS, JUMPS, MODELS, NORMS
 from cvgnn.optim import FORMS, OPTIMIZERS, TORCH_OPTIMIZERS
 from cvgnn.sampling import FEATURE_NORMS
+from cvgnn.sampling.edge_items import NEGATIVES
 from cvgnn.sampling.loader import BATCH_MODES
 from cvgnn.sampling.schemes import SCHEMES
 from cvgnn.training.outputs import OUTPUTS
 from cvgnn.training.schedules import SCHEDULES
 from cvgnn.training.tasks import TASKS
+from cvgnn.training.tasks.edge_tasks import HEADS
 
 CHOICES = {
     "model": tuple(MODELS),
@@ -44,10 +46,12 @@ CHOICES = {
     "output": OUTPUTS,
     "bad_step": ("stop", "skip"),
     "task": ("auto", *TASKS),
+    "head": HEADS,
+    "negatives": NEGATIVES,
 }
 
 NOT_WHOLE = (0, -1, True, 1.0, 2.5, "2", None)
-DROPPED = ("dropout", "input_dropout", "label_smoothing")
+DROPPED = ("dropout", "input_dropout", "label_smoothing", "val_edges", "test_edges")
 NOT_A_NUMBER = (math.nan, math.inf, -math.inf, True, "0.1")
 REFUSED: list[tuple[str, Any]] = [
     *(
@@ -56,7 +60,8 @@ REFUSED: list[tuple[str, Any]] = [
         for value in NOT_WHOLE
     ),
     *(("threads", value) for value in (0, -1, True, 1.5, "2")),
-    *(("seed", value) for value in (-1, True, 0.0, "0", None)),
+    *((name, value) for name in ("seed", "edge_seed") for value in (-1, True, 0.0, "0", None)),
+    *(("hits_k", value) for value in NOT_WHOLE),
     *((name, value) for name in ("bias", "residual", "input_layer", "calibrate") for value in (0, 1, None, "False")),
     *(("device", value) for value in ("", None, 0)),
     *(("lr", value) for value in (0, 0.0, -0.01, None, *NOT_A_NUMBER)),
@@ -217,6 +222,10 @@ OTHER = {
     "seed": 13,
     "clip_norm": 2.5,
     "threads": 2,
+    "val_edges": 0.15,
+    "test_edges": 0.25,
+    "edge_seed": 3,
+    "hits_k": 20,
 }
 
 

@@ -24,6 +24,7 @@ CUSTOM = "custom:"
 
 METRIC_NAMES = (
     "accuracy", "balanced_accuracy", "micro_f1", "macro_f1", "roc_auc", "average_precision", "mse", "mae", "r2",
+    "hits_at_k", "mrr",
 )  # fmt: skip
 LOSSES = ("auto", "cross-entropy")
 REGISTERED: dict[str, dict[str, Callable[..., Any]]] = {
@@ -139,9 +140,10 @@ class TrainConfig:
     weight_decay: float = 5e-4
     """L2 coefficient, added to the gradient."""
 
-    task: Literal["auto", "node", "multilabel", "regression"] = "auto"
-    """What is learned: node = one class a node, multilabel = any number of labels a node, regression = numbers; auto =
-    what the labels are: classes, a matrix of 0 and 1, or floating point numbers."""
+    task: Literal["auto", "node", "multilabel", "regression", "edge", "link"] = "auto"
+    """What is learned: node = one class a node, multilabel = any number of labels a node, regression = numbers, edge =
+    classes of labelled edges, link = which pairs of nodes are edges; auto = what the labels of the nodes are: classes,
+    a matrix of 0 and 1, or floating point numbers."""
 
     metric: str | None = None
     """Metric on the validation nodes that selects the best epoch; accuracy, micro_f1 or mse if not given, by task (see
@@ -162,8 +164,28 @@ class TrainConfig:
     """Whether to divide the logits by a temperature that is fitted on the validation nodes after training, so that the
     probabilities that are predicted agree with how often they are right (task node)."""
 
+    head: Literal["dot", "hadamard-mlp", "concat-mlp"] = "hadamard-mlp"
+    """Tasks edge and link: the score of a pair, from the embeddings of its nodes, which are as wide as hidden: their
+    inner product, or an MLP on their entrywise product or on both."""
+
+    negatives: Literal["uniform", "degree"] = "uniform"
+    """Task link: which pairs are drawn as negatives, one for each edge, never an edge of the graph: any with the same
+    probability, or nodes in proportion to their degrees."""
+
+    val_edges: float = 0.05
+    """Tasks edge and link: share of the edges that are for validation; link removes them from the graph."""
+
+    test_edges: float = 0.1
+    """Tasks edge and link: share of the edges that are for testing; link removes them from the graph."""
+
+    edge_seed: int = 0
+    """Tasks edge and link: seed of the random split of the edges, and of the negatives that it is evaluated with."""
+
+    hits_k: int = 50
+    """Task link: K of the metric hits_at_k, the share of edges that score above the K-th highest negative."""
+
     batch_size: int = 512
-    """Training nodes in a batch."""
+    """Training nodes in a batch, or edges."""
 
     batches: Literal["shuffle", "replacement"] = "shuffle"
     """shuffle = epochs over a permutation of the training nodes, replacement = independent draws (Algorithm 1)."""
@@ -267,6 +289,7 @@ class TrainConfig:
             "batch_size": (1, MAX_BATCH), "epochs": (1, MAX_EPOCHS), "layers": (1, MAX_LAYERS),
             "hidden": (1, MAX_HIDDEN), "eval_every": (1, MAX_EPOCHS), "norm_every": (1, MAX_EPOCHS),
             "threads": (1, MAX_THREADS), "seed": (0, None), "patience": (0, MAX_EPOCHS),
+            "edge_seed": (0, None), "hits_k": (1, None),
         }  # fmt: skip
         for name, (at_least, at_most) in bounds.items():
             if (value := getattr(self, name)) is not None or name != "threads":
@@ -297,7 +320,9 @@ class TrainConfig:
         self._check_class_weight()
         require_number("lr", self.lr, "a number above 0", above=0.0)
         require_number("weight_decay", self.weight_decay, "zero or a positive number", at_least=0.0)
-        for name in ("dropout", "input_dropout", "label_smoothing", "ema", "beta1", "beta2"):
+        for name in (
+            "dropout", "input_dropout", "label_smoothing", "ema", "beta1", "beta2", "val_edges", "test_edges",
+        ):  # fmt: skip
             if (value := getattr(self, name)) is not None or not name.startswith("beta"):
                 require_number(name, value, "a number in [0, 1)", at_least=0.0, below=1.0)
         for name in ("nu_min", "clip_norm"):

@@ -34,6 +34,7 @@ class Purpose(IntEnum):
     SPLIT = 6
     SYNTHETIC = 7
     SEARCH = 8
+    NEGATIVES = 9
 
 
 def mix(z: IntegerT) -> IntegerT:

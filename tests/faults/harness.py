@@ -38,6 +38,9 @@ VARIANTS = {
         "--epochs", "120", "--batch-size", "10", "--graph", "SEVERAL", "--class-weight", "balanced",
         "--defaults", "fixed",
     ],
+    "link prediction": [
+        "--task", "link", "--epochs", "20", "--batch-size", "100", "--hidden", "16", "--head", "hadamard-mlp",
+    ],
     "all neighbors": ["--epochs", "150", "--batch-size", "10", "--estimator", "exact", "--bad-step", "skip"],
 }  # fmt: skip
 OFTEN = ["--checkpoint-minutes", "0.002", "--checkpoint-epochs", "9"]

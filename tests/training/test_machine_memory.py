@@ -172,6 +172,15 @@ def test_float64_takes_twice_as_much() -> None:
     assert parts(double)["evaluation"] == 2 * parts(single)["evaluation"]
 
 
+def test_link_prediction_has_wider_outputs_more_nodes_and_a_split() -> None:
+    graph = make_graph(n=60)
+    nodes, links = (parts(graph, batch_size=5, hidden=128, task=task) for task in ("node", "link"))
+    assert "split of the edges" not in nodes
+    assert links["split of the edges"] == 25 * graph.num_edges
+    assert links["evaluation"] > nodes["evaluation"]  # embeddings are wider than classes are many
+    assert links["a batch"] > 3 * nodes["a batch"]
+
+
 @pytest.mark.parametrize(("normalization", "needed"), [("symmetric", False), ("random-walk", True)])
 def test_a_product_that_the_graph_holds_already(normalization: str, needed: bool) -> None:
     x = torch.zeros(1, 1).expand(1000, 8)

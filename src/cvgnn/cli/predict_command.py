@@ -6,12 +6,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from cvgnn.cli.argv import parse
 from cvgnn.config import GraphSource
+
+if TYPE_CHECKING:
+    from cvgnn.training.predictions import NodeTable
+    from cvgnn.training.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +25,8 @@ class PredictCommand:
     Prints CSV, or writes a file with --out. The columns: node = its own id, class = the predicted one, probability =
     that of the class, label = the true class, split = train, val or test, and p_CLASS = the probability of each class.
     Several labels a node are in the column labels, separated by |, and numbers in the column prediction.
-    A few --nodes cost their neighborhood, not the graph.
+    A few --nodes cost their neighborhood, not the graph. Tasks edge and link predict for pairs of nodes, --edges; the
+    columns: source, target, and score and probability of a link, or class and its probability.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -29,6 +34,9 @@ class PredictCommand:
 
     nodes: str | None = None
     """Node ids separated by commas, or a file with one id per line; all nodes if not given."""
+
+    edges: Path | None = None
+    """Tasks edge and link: table of pairs of nodes, .csv or .parquet, with the columns source and target."""
 
     columns: tuple[str, ...] = ()
     """Columns to write, in this order: node, class, probability, label, split, p_CLASS for one class, or
@@ -54,7 +62,6 @@ def predict_command(argv: Sequence[str]) -> int:
     """Parse the options, predict, print or write."""
     command = parse(PredictCommand, argv, prog="cvgnn predict")
 
-    from cvgnn.cli.output import is_json, set_result
     from cvgnn.errors import CvgnnError, require
     from cvgnn.training.predictions import check_format, embeddings, find_nodes, predictions, read_node_list
     from cvgnn.training.run import read_run
@@ -70,16 +77,41 @@ def predict_command(argv: Sequence[str]) -> int:
     if command.out is not None:
         check_format(command.out, overwrite=command.force)
     run = read_run(command.run, source=moved_source(command.run, command.graph, command.root))
+    if command.edges is not None or (run.task.of_pairs and command.embeddings is None):
+        return written(command, pair_table(command, run), "pairs")
     ids = None if command.nodes is None else find_nodes(run.graph, read_node_list(command.nodes))
     table = predictions(run, ids, columns) if command.embeddings is None else embeddings(run, command.embeddings, ids)
+    return written(command, table, "nodes")
+
+
+def pair_table(command: PredictCommand, run: Run) -> NodeTable:
+    """The predictions for --edges."""
+    from cvgnn.errors import require
+    from cvgnn.training.pair_predictions import pair_predictions, read_pairs
+
+    task = run.task.name
+    require(run.task.of_pairs, f"--edges is for runs of task edge or link, and this one has task {task!r}; use --nodes")
+    require(command.edges is not None, f"a run of task {task!r} predicts for pairs of nodes; name a table with --edges")
+    require(
+        command.nodes is None and not command.columns and command.embeddings is None,
+        "--edges goes neither with --nodes nor with --columns nor with --embeddings; leave them out",
+    )
+    assert command.edges is not None
+    return pair_predictions(run, read_pairs(run.graph, command.edges))
+
+
+def written(command: PredictCommand, table: NodeTable, what: str) -> int:
+    """Print the table, or write it to --out."""
+    from cvgnn.cli.output import is_json, set_result
+
     if command.out is None and is_json():
         set_result({name: column.tolist() for name, column in table.columns.items()})
     elif command.out is None:
         table.write_csv(sys.stdout)
     else:
         table.write(command.out)
-        print(f"{len(table)} nodes written to {command.out}", file=sys.stderr)
-        set_result({"nodes": len(table), "out": str(command.out)})
+        print(f"{len(table)} {what} written to {command.out}", file=sys.stderr)
+        set_result({what: len(table), "out": str(command.out)})
     return 0
 
 

@@ -39,6 +39,8 @@ class Graph:
         class_names: `C` strings, the user's own labels or names of columns; None where they are `0..C-1`.
         preprocessing: how `x` was made from the columns of a table, as JSON; None for other graphs.
         split: the origin of the split, for the record: `"given"`, or the seed and sizes of a random one.
+        edge_label_index: int64 `[2, M]`, labelled pairs of nodes, for task `edge`; see `cvgnn.data.with_edge_labels`.
+        edge_label: int64 `[M]`, their classes from 0; -1 where unknown.
         PX: `P X` where it is precomputed, in `x`'s form, for the normalization named by `PX_normalization`.
         validated: skip all checks, for a graph whose arrays were checked when they were written.
         built: skip the check of the structure, for one that `from_edges` made.
@@ -59,6 +61,8 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     split: str = "given"
     preprocessing: dict[str, Any] | None = None
+    edge_label_index: Tensor | None = None
+    edge_label: Tensor | None = None
     PX: Tensor | SparseFeatures | None = None
     PX_normalization: str | None = None
     validated: InitVar[bool] = False
@@ -86,6 +90,7 @@ class Graph:
         require(y.ndim == 1 or y.shape[1] == count, f"y has {y.shape[-1]} columns, but num_classes is {count}")
         check_split({name: getattr(self, name).numpy() for name in IDS}, y, self.num_classes)
         self._check_names()
+        self._check_edge_labels()
 
     @property
     def num_nodes(self) -> int:
@@ -158,6 +163,29 @@ class Graph:
             require(shape == (n,), f"node_names must name every node, [{n}]; it has shape {list(shape)}")
         if self.class_names is not None:
             require(len(self.class_names) == c, f"class_names has {len(self.class_names)} names for {c} classes")
+
+    def _check_edge_labels(self) -> None:
+        index, label, n = self.edge_label_index, self.edge_label, self.num_nodes
+        if index is None or label is None:
+            require(index is label, "edge_label_index and edge_label go together; give both, or neither")
+            return
+        count = label.numel()
+        require(
+            index.shape == (2, count) and label.dim() == 1,
+            f"edge_label_index must have shape [2, M] and edge_label [M]; they have {list(index.shape)} and "
+            f"{list(label.shape)}",
+        )
+        bad = ((index < 0) | (index >= n)).any(dim=0).nonzero().flatten().tolist()
+        if bad:
+            raise CvgnnError(
+                f"pair {bad[0]} of edge_label_index, {tuple(index[:, bad[0]].tolist())}, names a node that does not "
+                f"exist; ids must lie in 0..{n - 1}"
+            )
+        low, high = (int(label.min()), int(label.max())) if count else (0, 0)
+        require(
+            low >= -1 and high < max(count, 2),
+            f"edge_label must hold classes numbered from 0, or -1 where unknown; found {low} to {high}",
+        )
 
 
 def check_finite(name: str, matrix: Tensor | SparseFeatures) -> None:

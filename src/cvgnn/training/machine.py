@@ -27,6 +27,9 @@ from cvgnn.utils.free_memory import available_memory, total_memory
 _SCRATCH = 1 << 25  # elements that `Propagation.product` works on at a time, at most
 _SPARSE_ENTRY_BYTES = 24  # for an entry of a sparse `P X`: SciPy's product in float64 and int32, and its conversion
 
+_ENDS = {"edge": 2, "link": 4}  # nodes that an item names: those of the edge, and of its negative
+_SPLIT_BYTES = 25  # for an entry of A: the graph without held-out edges, the pairs, and the order they are drawn in
+
 
 def default_threads(graph: Graph, config: TrainConfig) -> int:
     """One thread where a step's largest product is small, else as many as torch would take.
@@ -42,7 +45,10 @@ def default_threads(graph: Graph, config: TrainConfig) -> int:
 
 def batch_rows(graph: Graph, config: TrainConfig) -> float:
     """About how many rows of `P X` a step reads: the receptive field of a batch without common neighbors."""
-    receptive_field = float(min(config.batch_size, graph.train_ids.numel()))
+    if (ends := _ENDS.get(config.task)) is not None:
+        receptive_field = float(min(config.batch_size * ends, graph.num_nodes))
+    else:
+        receptive_field = float(min(config.batch_size, graph.train_ids.numel()))
     # Each sampled hop adds to every node its drawn neighbors; the node itself stays in the field.
     for fan_out in config.num_neighbors * (1 if len(config.num_neighbors) > 1 else config.hops):
         mean_degree = graph.num_edges / graph.num_nodes
@@ -126,7 +132,8 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
 
     Within a fifth of what was measured on graphs of 60,000 nodes (tests/training/test_machine_memory.py).
     """
-    n, F, C = graph.num_nodes, graph.num_features, graph.num_classes
+    n, F = graph.num_nodes, graph.num_features
+    C = config.hidden if config.task in _ENDS else graph.num_classes  # tasks of pairs have embeddings
     size = graph.x.dtype.itemsize if graph.x.dtype.itemsize == 8 else 4
     widths = [config.hidden] * config.hops
     stored = 2 if config.history_dtype == "bfloat16" else size
@@ -144,6 +151,8 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
         "a batch": int(rows * (entry * F * dense + size * 5 * config.hidden)),
         "weights and optimizer": 5 * size * (F * config.hidden + config.hidden**2 * max(0, config.layers - 2)),
     }
+    if config.task == "link":
+        parts["split of the edges"] = _SPLIT_BYTES * graph.num_edges
     if rounded:
         parts["evaluation"] += size * min(n * F, ELEMENTS_PER_CHUNK)
     # `P X` is computed, in pieces, before histories and batches exist: only what exceeds these counts.

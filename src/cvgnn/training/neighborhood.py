@@ -64,6 +64,7 @@ def neighborhood(graph: Graph, propagation: Propagation, ids: Tensor, hops: int)
         y=graph.y[chosen],
         train_ids=none, val_ids=none, test_ids=none,
         node_names=None,
+        edge_label_index=None, edge_label=None,
         PX=None if graph.PX is None else _rows(graph.PX, chosen),
         validated=True,  # a part of a valid graph; its split is empty
     )  # fmt: skip

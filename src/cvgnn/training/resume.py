@@ -33,6 +33,7 @@ _PIECE = 1 << 22  # bytes hashed or written at a time: a mapped array must not b
 _LIBRARIES = ("torch", "numpy", "numba", "scipy")
 _MAY_CHANGE_BITS = ("cvgnn", "code", "plugins", "processor", *_LIBRARIES)
 _MAX_SHOWN = 20
+_EDGE_LABELS = ("edge_label_index", "edge_label")
 
 
 def identity(graph: Graph, source: GraphSource, config: TrainConfig, *, threads: int) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def graph_digest(graph: Graph, source: GraphSource) -> str:
         return digest(describe_store(source.graph))  # the arrays may be larger than memory
     total = hashlib.sha256(repr((graph.num_nodes, graph.num_features, graph.num_classes, graph.directed)).encode())
     # Names and class names do not count: they change no number.
-    for name in ("indptr", "indices", "edge_weight", "x", "y", "train_ids", "val_ids", "test_ids", "PX"):
+    for name in ("indptr", "indices", "edge_weight", "x", "y", "train_ids", "val_ids", "test_ids", "PX", *_EDGE_LABELS):
         value = getattr(graph, name)
         parts = (value.indptr, value.indices, value.values) if isinstance(value, SparseFeatures) else (value,)
         for part in parts:

@@ -8,12 +8,13 @@ import dataclasses
 import functools
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from cvgnn.data.io.dense_features import MAX_RATIO, scale_ratio
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, Interrupted, require
 from cvgnn.nn import Network, exact_embedding, exact_logits
-from cvgnn.sampling import FeatureSource
+from cvgnn.sampling import FeatureSource, distinct_nodes
 from cvgnn.training.callbacks import Callback, callback_scope
 from cvgnn.training.checkpoint import Checkpointer, read_tensors
 from cvgnn.training.graph_source import load_source
@@ -34,6 +35,7 @@ from cvgnn.training.neighborhood import neighborhood
 from cvgnn.training.parts import Parts
 from cvgnn.training.run_folder import MetricsLog, RunFolder, check_is_folder, read_metrics, read_object, read_settings
 from cvgnn.training.tasks import METRICS, TASKS, Task, make_task
+from cvgnn.training.tasks.edge_tasks import PAIRS_AT_A_TIME
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.training.trainer_builder import (
     NO_PARTS,
@@ -84,20 +86,40 @@ class Run:
     @functools.cached_property
     def features(self) -> FeatureSource:
         """Rows of `P X` of all nodes."""
-        return self.rows or build_features(self.graph, self.propagation, self.config, self.model)
+        return self.rows or build_features(self.task.graph, self.propagation, self.config, self.model)
 
-    def predict(self, ids: Tensor | list[int] | None = None) -> Tensor:
+    def predict(self, ids: Tensor | Sequence[Any] | None = None) -> Tensor:
         """What the task predicts for `ids` (for all nodes if not given), by exact inference.
 
-        Classes, int64 `[n]`; 0 or 1 for each label, int8 `[n, L]`; or numbers, `[n]` or `[n, T]`.
+        Classes, int64 `[n]`; 0 or 1 for each label, int8 `[n, L]`; or numbers, `[n]` or `[n, T]`. Tasks `edge` and
+        `link` predict for pairs of nodes: `ids` is `[n, 2]`.
 
         Few nodes cost their neighborhood; all nodes cost a pass over the graph for each layer.
         """
-        return self.task.predict(self.outputs(ids), self.model.readout)
+        return self._predicted(ids, self.task.predict)
 
-    def predict_proba(self, ids: Tensor | list[int] | None = None) -> Tensor:
-        """`[n, C]`: the probability of each class or label for `ids` (for all nodes if not given)."""
-        return self.task.predict_proba(self.outputs(ids), self.model.readout)
+    def predict_proba(self, ids: Tensor | Sequence[Any] | None = None) -> Tensor:
+        """`[n, C]`: the probability of each class or label for `ids` (for all nodes if not given); `[n]` for links."""
+        return self._predicted(ids, self.task.predict_proba)
+
+    @torch.no_grad()
+    def _predicted(self, ids: Tensor | Sequence[Any] | None, what: Callable[..., Tensor]) -> Tensor:
+        if self.task.of_pairs:
+            return torch.cat([what(rows, self.model.readout) for rows in self.pair_rows(ids)])
+        return what(self.outputs(ids), self.model.readout)  # type: ignore[arg-type]
+
+    def pair_rows(self, pairs: Tensor | Sequence[Any] | np.ndarray | None) -> Iterator[Tensor]:
+        """The network's outputs for pairs of nodes `[n, 2]`, in pieces `[2, m, out_channels]`."""
+        index = torch.empty(0, 0) if pairs is None else torch.as_tensor(pairs)
+        require(
+            index.dim() == 2 and index.shape[1] == 2 and index.dtype in (torch.int32, torch.int64),
+            f"task {self.task.name!r} predicts for pairs of nodes: give integers of shape [n, 2]"
+            + ("" if pairs is None else f", not {index.dtype} of shape {list(index.shape)}"),
+        )
+        nodes, place = distinct_nodes(index.T)
+        assert place is not None
+        rows = self.outputs(nodes)  # each node once, and few nodes cost their neighborhood
+        return (rows[part] for part in torch.split(place, PAIRS_AT_A_TIME, dim=1))
 
     def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """`[n, out_channels]`: what the network computes for `ids` (for all nodes if not given), such as logits."""
@@ -148,7 +170,7 @@ class Run:
         index = self._positions(ids)
         near = None
         if self.propagation.left.device.type == "cpu":
-            near = neighborhood(self.graph, self.propagation, index, self.model.num_layers)
+            near = neighborhood(self.task.graph, self.propagation, index, self.model.num_layers)
         if near is None:
             return infer(self.model, self.features, self.propagation)[index]
         features = build_features(near.graph, near.propagation, self.config, self.model)

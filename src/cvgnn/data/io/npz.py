@@ -10,6 +10,7 @@ import numpy as np
 
 from cvgnn.data import Graph, RandomSplit
 from cvgnn.data.array_converter import checked_csr, from_arrays, split_mask
+from cvgnn.data.edge_split import with_edge_labels
 from cvgnn.data.io.npy import DAMAGE, read_array
 from cvgnn.data.io.size_checks import check_archive
 from cvgnn.data.split import SPLITS
@@ -20,7 +21,7 @@ _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 KEYS = (
     *("edge_index", "edges", "edge_weight", "x", *_SPARSE, "y"),
     *(f"{part}_{form}" for form in ("ids", "mask") for part in SPLITS),
-    *("node_names", "class_names", "num_classes"),
+    *("node_names", "class_names", "num_classes", "edge_label_index", "edge_label"),
 )
 
 
@@ -30,7 +31,8 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
     Args:
         path: holds `edge_index` `[2, m]` or `edges` `[m, 2]`; `x` `[N, F]`, or its CSR parts `x_data`, `x_indices`,
             `x_indptr`, `x_shape`; `y`, labels as in `from_arrays`; optionally `edge_weight` `[m]`, `train_ids`,
-            `val_ids`, `test_ids` (or `train_mask`, ... `[N]`), `node_names` `[N]`, `class_names` `[C]`, `num_classes`.
+            `val_ids`, `test_ids` (or `train_mask`, ... `[N]`), `node_names` `[N]`, `class_names` `[C]`, `num_classes`;
+            for task `edge`, pairs of nodes `edge_label_index` `[2, M]` and their classes `edge_label` `[M]`.
         split, directed: as in `read_graph`.
     """
     arrays = _read_arrays(path)
@@ -41,7 +43,7 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
     if num_classes is not None:
         whole = num_classes.size == 1 and num_classes.dtype.kind in "iu"
         require(whole, f"num_classes must be one whole number; it is {num_classes.dtype}")
-    return from_arrays(
+    graph = from_arrays(
         _edge_index(arrays),
         x=_features(arrays),
         y=_required(arrays, "y"),
@@ -56,6 +58,9 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
         node_names=arrays.get("node_names"),
         class_names=None if names is None else names.astype(str).tolist(),
     )
+    if "edge_label_index" not in arrays and "edge_label" not in arrays:
+        return graph
+    return with_edge_labels(graph, _required(arrays, "edge_label_index"), _required(arrays, "edge_label"))
 
 
 def _edge_index(arrays: dict[str, np.ndarray]) -> np.ndarray:

@@ -13,6 +13,8 @@ from cvgnn.training.tasks.base import Metrics as Metrics
 from cvgnn.training.tasks.base import Task as Task
 from cvgnn.training.tasks.base import is_share as is_share
 from cvgnn.training.tasks.base import metric_keys as metric_keys
+from cvgnn.training.tasks.edge_tasks import EdgeClassification as EdgeClassification
+from cvgnn.training.tasks.edge_tasks import LinkPrediction as LinkPrediction
 from cvgnn.training.tasks.metrics import METRICS as METRICS
 from cvgnn.training.tasks.node_tasks import LossFunction as LossFunction
 from cvgnn.training.tasks.node_tasks import MultiLabelClassification as MultiLabelClassification
@@ -20,7 +22,8 @@ from cvgnn.training.tasks.node_tasks import NodeClassification as NodeClassifica
 from cvgnn.training.tasks.node_tasks import NodeRegression as NodeRegression
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (NodeClassification, MultiLabelClassification, NodeRegression)
+    task.name: task
+    for task in (NodeClassification, MultiLabelClassification, NodeRegression, EdgeClassification, LinkPrediction)
 }
 """The built-in tasks by name."""
 

@@ -36,6 +36,7 @@ class Task(ABC):
         name: as in `--task`.
         metrics: names of all that `evaluate` can compute; see `METRICS`.
         each_epoch: those that are computed after every epoch, beside `metric`: they must be cheap.
+        of_pairs: whether predictions are for pairs of nodes. Then `predict` and the like get `[2, n, out_channels]`.
         items: the training items; batches are drawn from them.
         out_channels: width of the network's last layer.
     """
@@ -43,6 +44,7 @@ class Task(ABC):
     name: ClassVar[str]
     metrics: ClassVar[tuple[str, ...]]
     each_epoch: ClassVar[tuple[str, ...]] = ()
+    of_pairs: ClassVar[bool] = False
     items: Items
     out_channels: int
 

@@ -29,6 +29,7 @@ METRICS = {
     **dict.fromkeys(("roc_auc", "average_precision"), Metric(slow=True)),
     **dict.fromkeys(("mse", "mae"), Metric(larger_is_better=False, share=False)),
     "r2": Metric(share=False),
+    **dict.fromkeys(("hits_at_k", "mrr"), Metric()),
 }
 """All metrics of all tasks by name: `--metric`, and keys of result.json and metrics.jsonl."""
 

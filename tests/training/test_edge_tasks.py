@@ -1,0 +1,321 @@
+"""Labelled edges and link prediction: literal losses and gradients, no leak, resume, predictions, bad input."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import cvgnn
+from cvgnn.cli.main import main
+from cvgnn.config import make_config
+from cvgnn.data import Graph, Propagation, from_edges, with_edge_labels
+from cvgnn.data.store import write_store
+from cvgnn.errors import CvgnnError
+from cvgnn.nn import exact_logits
+from cvgnn.ops.row_sum import Rows
+from cvgnn.training.tasks import EdgeClassification, LinkPrediction
+from cvgnn.training.trainer_builder import build_trainer
+from tests.build import graph_from_dense, random_adjacency
+
+HEADS: list[Any] = ["dot", "hadamard-mlp", "concat-mlp"]
+
+
+def small_graph(n: int = 40, seed: int = 1) -> Graph:
+    return graph_from_dense(random_adjacency(n, mean_degree=5, weighted=False, seed=seed), features=6, seed=seed)
+
+
+def labelled(graph: Graph, classes: int = 2, count: int = 60, seed: int = 0) -> Graph:
+    rng = np.random.default_rng(seed)
+    pairs = rng.integers(0, graph.num_nodes, size=(2, count))
+    label = rng.integers(0, classes, size=count)
+    label[:classes] = np.arange(classes)
+    return with_edge_labels(graph, pairs, label)
+
+
+def dense(rows: Rows, columns: int) -> Tensor:
+    indptr, indices, weight = rows.tensors
+    matrix = torch.zeros(rows.num_rows, columns, dtype=torch.float64)
+    for i in range(rows.num_rows):
+        for j in range(int(indptr[i]), int(indptr[i + 1])):
+            matrix[i, int(indices[j])] += 1.0 if weight is None else weight[j]
+    return matrix
+
+
+def literal_score(head: str, a: Tensor, b: Tensor, W: dict[str, Tensor], *, both: bool) -> Tensor:
+    """The score of one pair, as the docs state it."""
+    if head == "dot":
+        return (a * b).sum().reshape(1)
+
+    def mlp(v: Tensor) -> Tensor:
+        hidden = torch.clamp(W["readout.mlp.0.weight"] @ v + W["readout.mlp.0.bias"], min=0)
+        return W["readout.mlp.2.weight"] @ hidden + W["readout.mlp.2.bias"]
+
+    if head == "hadamard-mlp":
+        return mlp(a * b)
+    return (mlp(torch.cat([a, b])) + mlp(torch.cat([b, a]))) / 2 if both else mlp(torch.cat([a, b]))
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("estimator", ["exact", "cvd"])
+@pytest.mark.parametrize("task", ["link", "edge"])
+def test_loss_and_gradient_of_five_steps_are_the_literal_ones(task: str, estimator: str, head: str) -> None:
+    """Dense matrices, one pair at a time, in float64: the network of two layers, eq. 5, head, and cross entropy."""
+    whole = labelled(small_graph(), classes=2 if head == "dot" else 3)
+    config = make_config(
+        task=task, head=head, estimator=estimator, hidden=5, dropout=0.0, batch_size=7, num_neighbors=1, seed=3
+    )
+    trainer = build_trainer(whole, config)
+    pairs_task, model = trainer.task, trainer.model
+    graph = pairs_task.graph
+    n = graph.num_nodes
+    A = torch.eye(n, dtype=torch.float64)
+    for v in range(n):
+        A[v, graph.indices[graph.indptr[v] : graph.indptr[v + 1]].long()] = 1.0
+    scale = A.sum(dim=1).rsqrt()
+    Pmatrix = scale[:, None] * A * scale
+    for batch in list(trainer.loader.epoch(1))[:5]:
+        W = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
+        history = _history(trainer)
+        trainer.step(batch)
+        H = torch.clamp(Pmatrix @ graph.x @ W["layers.0.weight"] + W["layers.0.bias"], min=0)
+        block = batch.block(1)
+        S = dense(block.sampled, block.sources.numel()) @ H[block.sources]
+        if estimator == "cvd":
+            S = S + (
+                Pmatrix[block.targets] @ history - dense(block.sampled, block.sources.numel()) @ history[block.sources]
+            )
+        Z = S @ W["layers.1.weight"] + W["layers.1.bias"]
+        place, losses = batch.place, []
+        assert place is not None
+        for i in range(place.shape[1]):
+            score = literal_score(head, Z[place[0, i]], Z[place[1, i]], W, both=task == "link")
+            if task == "link":
+                sign = 1 if i < batch.ids.numel() else -1
+                losses.append(torch.log(1 + torch.exp(-sign * score[0])))
+            else:
+                assert isinstance(pairs_task, EdgeClassification)
+                logits = torch.cat([torch.zeros(1, dtype=torch.float64), score]) if head == "dot" else score
+                losses.append(torch.log(torch.exp(logits).sum()) - logits[pairs_task.labels["train"][batch.ids[i]]])
+        loss = torch.stack(losses).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(parameter.grad, W[name].grad, rtol=1e-10, atol=1e-10)
+
+
+def _history(trainer: Any) -> Tensor:
+    histories = getattr(trainer.estimator, "histories", ())
+    return histories[0].values.clone() if len(histories) else torch.empty(0)
+
+
+def random_links() -> Graph:
+    """Edges and features without any pattern: held-out edges cannot be predicted."""
+    rng = np.random.default_rng(5)
+    n = 600
+    return from_edges(
+        rng.integers(0, n, size=(2, 900)),
+        x=torch.from_numpy(rng.normal(size=(n, 32))),
+        y=np.zeros(n, int),
+        train_ids=[0],
+    )
+
+
+def test_held_out_edges_left_in_the_graph_would_leak() -> None:
+    """On noise the AUC is a coin's, unless validation and test edges stay in P."""
+    graph = random_links()
+    run = cvgnn.fit(
+        graph, task="link", head="dot", val_edges=0.15, test_edges=0.35, epochs=8, dropout=0.0, estimator="exact",
+        eval_every=8,
+    )  # fmt: skip
+    task, model = run.task, run.model
+    held = task.pairs["test"][:, : task.sizes()["test"]]  # type: ignore[attr-defined]
+    rows = {
+        name: exact_logits(model, cvgnn.propagate_features(g, P), P)
+        for name, g in (("hidden", task.graph), ("kept", graph))
+        for P in [Propagation(g)]
+    }
+    auc = {name: task.evaluate(z, ["roc_auc"], model.readout)["test_roc_auc"] for name, z in rows.items()}
+    assert auc["hidden"] is not None
+    assert auc["kept"] is not None
+    assert 0.4 < auc["hidden"] < 0.6
+    assert auc["kept"] > 0.8
+    assert auc["hidden"] == run.result["test_roc_auc"]
+    # No prediction knows them either.
+    score = run.predict_proba(held.T)
+    assert torch.allclose(score, (rows["hidden"][held[0].long()] * rows["hidden"][held[1].long()]).sum(1).sigmoid())
+
+
+def test_no_negative_of_any_split_or_step_is_an_edge() -> None:
+    graph = small_graph()
+    task = LinkPrediction(graph, negatives="degree", val_edges=0.1, test_edges=0.2)
+    true = {(int(u), v) for v in range(40) for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]]}
+    drawn = [task.pairs[split][:, ~task.labels[split]] for split in ("train", "val", "test")]
+    for step in range(1, 30):
+        nodes, place = task.items.targets(task.items.ids, step, repeats=False)
+        assert place is not None
+        drawn.append(nodes[place[:, len(task.items) :]])
+    pairs = {tuple(pair) for part in drawn for pair in part.T.tolist()}
+    assert len(pairs) > 500
+    assert not pairs & true
+
+
+def test_hits_and_mrr_by_counting() -> None:
+    rng = np.random.default_rng(0)
+    scores = torch.from_numpy(rng.integers(0, 12, size=(60, 1)).astype(float))  # with ties
+    y = torch.arange(60) < 25
+    task = LinkPrediction(small_graph(), hits_k=3)
+    positive, negative = scores[y].flatten().tolist(), scores[~y].flatten().tolist()
+    third = sorted(negative, reverse=True)[2]
+    assert task._measure("hits_at_k", scores, y) == sum(p > third for p in positive) / 25
+    ranks = [1 + sum(n > p for n in negative) + sum(n == p for n in negative) / 2 for p in positive]
+    assert task._measure("mrr", scores, y) == pytest.approx(np.mean([1 / rank for rank in ranks]))
+    assert task._measure("hits_at_k", scores[:27], y[:27]) is None
+
+
+@pytest.mark.parametrize("task", ["link", "edge"])
+def test_a_resumed_run_ends_with_the_same_bits(task: str, tmp_path: Path) -> None:
+    graph = labelled(small_graph())
+    options: dict[str, Any] = {"task": task, "hidden": 8, "batch_size": 9, "head": "concat-mlp", "num_neighbors": 1}
+    calm = cvgnn.fit(graph, epochs=6, **options)
+
+    class Stop(cvgnn.Callback):
+        def on_step(self, trainer: cvgnn.Trainer) -> None:
+            if trainer.iterations == 11:  # within an epoch
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cvgnn.fit(graph, epochs=6, out=tmp_path / "run", callbacks=[Stop()], checkpoint_minutes=1e-9, **options)
+    resumed = cvgnn.fit(graph, resume=tmp_path / "run")
+    assert resumed.records[-1].metrics == calm.records[-1].metrics
+    for name, value in calm.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name])
+    pairs = [[0, 1], [5, 3], [0, 1]]
+    loaded = cvgnn.load_run(tmp_path / "run", graph)
+    assert torch.equal(loaded.predict_proba(pairs), calm.predict_proba(pairs))
+    assert loaded.predict(pairs).shape == (3,)
+    other = labelled(graph, seed=7) if task == "edge" else small_graph(seed=2)
+    with pytest.raises(CvgnnError, match="the graph's content has changed"):
+        cvgnn.fit(other, resume=tmp_path / "run", epochs=7)
+
+
+def test_a_link_has_one_score_in_both_directions() -> None:
+    run = cvgnn.fit(small_graph(), task="link", head="concat-mlp", epochs=1, hidden=8)
+    assert torch.equal(run.predict_proba([[0, 7]]), run.predict_proba([[7, 0]]))
+
+
+def write_npz(folder: Path, **more: Any) -> Path:
+    graph = small_graph(n=60)
+    target = np.repeat(np.arange(60), graph.degree.numpy())
+    arrays = {
+        "edge_index": np.stack([graph.indices.numpy(), target]), "x": graph.x.numpy(), "y": graph.y.numpy(),
+        "node_names": np.array([f"n{i}" for i in range(60)]), **more,
+    }  # fmt: skip
+    np.savez(folder / "graph.npz", **arrays)
+    return folder / "graph.npz"
+
+
+def test_labelled_edges_are_learned_from_a_file_and_predicted_by_name(tmp_path: Path, capsys: Any) -> None:
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(0, 60, size=(2, 900))
+    x = small_graph(n=60).x.numpy()
+    label = ((x[pairs[0], 0] > 0).astype(int) + (x[pairs[1], 0] > 0)).astype(np.int64)
+    file = write_npz(tmp_path, edge_label_index=pairs, edge_label=label)
+    options = ["--task", "edge", "--defaults", "fixed", "--epochs", "40", "--model", "sage", "--head", "concat-mlp"]
+    assert main(["train", "--graph", str(file), "--out", str(tmp_path / "run"), "--dropout", "0", *options]) == 0
+    (tmp_path / "pairs.csv").write_text("source,target,note\n" + "".join(f"n{u},n{v},x\n" for u, v in pairs.T))
+    out = tmp_path / "out.csv"
+    assert main(["predict", str(tmp_path / "run"), "--edges", str(tmp_path / "pairs.csv"), "--out", str(out)]) == 0
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert list(rows[0]) == ["source", "target", "class", "probability", "p_0", "p_1", "p_2"]
+    assert [(row["source"], row["target"]) for row in rows] == [(f"n{u}", f"n{v}") for u, v in pairs.T]
+    right = np.mean([int(row["class"]) == c for row, c in zip(rows, label, strict=True)])
+    assert right > 0.8
+    graph = cvgnn.read_graph(file)
+    with pytest.raises(CvgnnError, match="a store holds no labels of edges"):
+        write_store(graph, tmp_path / "store")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    file = write_npz(folder)
+    for task in ("link", "node"):
+        words = ["train", "--graph", str(file), "--task", task, "--epochs", "1", "--defaults", "fixed"]
+        assert main([*words, "--out", str(folder / task)]) == 0
+    (folder / "good.csv").write_text("source,target\nn1,n2\n")
+    (folder / "unknown.csv").write_text("source,target\nn1,n2\nn1,n99\n")
+    (folder / "columns.csv").write_text("a,b\nn1,n2\n")
+    (folder / "empty.csv").write_text("source,target\n")
+    return {path.stem: path for path in folder.iterdir()}
+
+
+def test_a_table_of_links(finished: dict[str, Path], capsys: Any) -> None:
+    capsys.readouterr()
+    assert main(["predict", str(finished["link"]), "--edges", str(finished["good"])]) == 0
+    header, line = capsys.readouterr().out.splitlines()
+    assert header == "source,target,score,probability"
+    source, target, score, probability = line.split(",")
+    assert (source, target) == ("n1", "n2")
+    assert float(probability) == pytest.approx(1 / (1 + np.exp(-float(score))), rel=1e-5)
+
+
+BAD_PREDICTIONS = {
+    "a node that is not there": (["link", "--edges", "unknown"], "n99 is not a node of the graph"),
+    "other columns": (["link", "--edges", "columns"], "has no column 'source'"),
+    "no pairs": (["link", "--edges", "empty"], "no"),
+    "no table": (["link"], "name a table with --edges"),
+    "pairs for a node task": (["node", "--edges", "good"], "--edges is for runs of task edge or link"),
+    "nodes beside pairs": (["link", "--edges", "good", "--nodes", "n1"], "--edges goes neither with --nodes"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PREDICTIONS)
+def test_a_bad_table_of_pairs_is_refused(name: str, finished: dict[str, Path], capsys: Any) -> None:
+    words, sentence = BAD_PREDICTIONS[name]
+    capsys.readouterr()
+    code = main(["predict", *(str(finished.get(word, word)) for word in words)])
+    said = capsys.readouterr().err
+    assert code == 2, said
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+BAD_INPUTS: dict[str, tuple[Any, str]] = {
+    "no labelled edges": (lambda g: EdgeClassification(g), "this graph has none; give edge_label_index"),
+    "dot with three classes": (lambda g: EdgeClassification(labelled(g, 3), head="dot"), "the edges have 3"),
+    "a pair outside": (lambda g: with_edge_labels(g, [[0], [40]], [1]), r"pair 0 of edge_label_index, \(0, 40\)"),
+    "labels of another length": (lambda g: with_edge_labels(g, [[0], [1]], [1, 0]), r"shape \[2, M\]"),
+    "labels that are no integers": (lambda g: with_edge_labels(g, [[0], [1]], [0.5]), "must hold integers"),
+    "a class below -1": (lambda g: with_edge_labels(g, [[0], [1]], [-2]), "numbered from 0, or -1"),
+    "no edge": (lambda g: LinkPrediction(graph_from_dense(np.zeros((3, 3)))), "this graph has none"),
+    "all edges held out": (
+        lambda g: LinkPrediction(g, val_edges=0.5, test_edges=0.5), "must sum to less than 1, not 0.5"
+    ),
+    "more hits than negatives": (lambda g: LinkPrediction(g, metric="hits_at_k", hits_k=99), "lower hits_k"),
+    "another task's metric": (lambda g: LinkPrediction(g, metric="mse"), "metric of task 'link'"),
+    "class weights": (
+        lambda g: cvgnn.fit(g, task="link", class_weight="balanced"), "class_weight has no use with task 'link'"
+    ),
+    "an unknown head": (lambda g: cvgnn.fit(g, task="link", head="bilinear"), "head"),
+    "no pairs to predict": (
+        lambda g: cvgnn.fit(g, task="link", epochs=1, output="last").predict(), "predicts for pairs of nodes"
+    ),
+    "nodes in place of pairs": (
+        lambda g: cvgnn.fit(g, task="link", epochs=1).predict_proba([1, 2]), r"shape \[n, 2\], not torch.int64"
+    ),
+    "a pair of another graph": (
+        lambda g: cvgnn.fit(g, task="link", epochs=1).predict_proba([[1, 99]]), "node 99 does not exist"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_INPUTS)
+def test_bad_input_is_refused(name: str) -> None:
+    call, sentence = BAD_INPUTS[name]
+    with pytest.raises(CvgnnError, match=sentence):
+        call(small_graph())
