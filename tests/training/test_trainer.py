@@ -116,7 +116,7 @@ CASES += [
     replace(BASE, K=K, task=t, class_weight=w, mode=m, dropout=p, smoothing=e)
     for t, w, e in (
         ("node", "balanced", 0.0),
-        ("node", "0.5,2,0.25", 0.2),
+        ("node", "0.5,2,0", 0.2),
         ("multilabel", None, 0.0),
         ("multilabel", "balanced", 0.0),
         ("multilabel", "0.5,2,0", 0.0),
@@ -250,7 +250,7 @@ class Pair:
         if case.task == "node":
             y = self.graph.y.numpy()[train]
             balanced = len(train) / (3 * np.maximum(np.bincount(y, minlength=3), 1))
-            weight = {None: None, "balanced": balanced}.get(case.class_weight, np.array([0.5, 2.0, 0.25]))
+            weight = {None: None, "balanced": balanced}.get(case.class_weight, np.array([0.5, 2.0, 0.0]))
             made = NodeClassification(self.graph, label_smoothing=case.smoothing, **options)
             return made, functools.partial(softmax_cross_entropy, smoothing=case.smoothing, weight=weight)
         if case.task == "multilabel":

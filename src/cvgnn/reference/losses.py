@@ -24,7 +24,7 @@ Loss = Callable[[Array, npt.NDArray[np.generic]], tuple[float, Array]]
 def softmax_cross_entropy(
     logits: Array, labels: npt.NDArray[np.generic], smoothing: float = 0.0, weight: Array | None = None
 ) -> tuple[float, Array]:
-    """(1 / sum_b w[y_b]) sum_b f(y_b, h_b), without weights the mean, and its derivative.
+    """(1 / sum_b w[y_b]) sum_b f(y_b, h_b), without weights the mean, and its derivative; the sum if all weights are 0.
 
         f(y, h) = - sum_c w[c] q[c] log softmax(h)[c],    q = (1 - smoothing) e_y + smoothing / C
 
@@ -46,7 +46,7 @@ def softmax_cross_entropy(
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     wq = w * ((1.0 - smoothing) * np.eye(C)[classes] + smoothing / C)
-    total = w[classes].sum()
+    total = w[classes].sum() or 1.0
     derivative = np.exp(log_softmax) * wq.sum(axis=1, keepdims=True) - wq
     return float(-(wq * log_softmax).sum() / total), derivative / total
 

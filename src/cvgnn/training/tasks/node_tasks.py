@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +67,7 @@ class NodeTask(Task):
         self.label_smoothing = label_smoothing
         self.calibrate = calibrate
         self.weight: Tensor | None = None
+        self.has_zero_weight = False
         require_number("label_smoothing", label_smoothing, "a number in [0, 1)", at_least=0.0, below=1.0)
         require(
             not calibrate or "calibrate" in self.options, f"calibrate has no use with task {self.name!r}; leave it out"
@@ -77,6 +79,7 @@ class NodeTask(Task):
             self._check_labels(self.y)
             if class_weight is not None:
                 self.weight = _weights(class_weight, self._balanced(self.y[graph.train_ids])).to(graph.x.dtype)
+                self.has_zero_weight = not bool(self.weight.all())
 
     @classmethod
     def from_config(cls, graph: Graph, config: TrainConfig, *, num_outputs: int | None, loss: Any) -> Self:
@@ -198,8 +201,12 @@ class NodeClassification(NodeTask):
         }
 
     def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
-        """Cross entropy, the mean over the nodes by the weights of their classes."""
-        return cross_entropy(scores, labels, weight=self.weight, label_smoothing=self.label_smoothing)
+        """Cross entropy, the mean over the nodes by the weights of their classes; the sum if these are all 0."""
+        loss = functools.partial(cross_entropy, weight=self.weight, label_smoothing=self.label_smoothing)
+        if self.weight is None or not self.has_zero_weight:
+            return loss(scores, labels)
+        total = self.weight[labels].sum()  # torch's own mean is 0/0 for a batch whose classes all have weight 0
+        return loss(scores, labels, reduction="sum") / torch.where(total > 0, total, 1.0)
 
     def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
         """int64 `[n]`: classes."""
