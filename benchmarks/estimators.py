@@ -183,7 +183,7 @@ def draw(args: Any, log: Log) -> None:
         left.axhline(exact, color="black", linestyle="--", label="exact")
         right.axhline(found["exact"], color="black", linestyle="--", label="exact: masks alone")
         left.set_ylabel("test accuracy, %")
-        right.set(yscale="log", ylabel="variance of the gradient / ||grad F||²")
+        right.set(yscale="log", ylabel="gradient variance / ||grad F||²")
         for axis in (left, right):
             axis.set(xscale="log", xlabel="fan-out", title=f"{graph}, {K} layers, dropout {dropout}")
             axis.set_xticks(fan_outs, [str(D) for D in fan_outs])
