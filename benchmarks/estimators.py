@@ -15,9 +15,9 @@ the variance of a step's gradient given its batch, over neighbors and dropout ma
 batches of 4 draws). `--figure` draws accuracy and variance by fan-out for the first graph at dropout 0.5
 (DIR/estimators.png; bars are standard errors).
 
-`--steps`: milliseconds of a training step of `cv` and of `cvd` on the synthetic graphs of these sizes, with the paper's
-settings for AMSGrad and a dropout of 0.5, one thread, blocks of 10 steps in turns: medians, and the median of the
-ratios of neighboring blocks.
+`--steps`: milliseconds of CPU time of a training step of `cv` and of `cvd` on the synthetic graphs of these sizes, with
+the paper's settings for AMSGrad and a dropout of 0.5, one thread, blocks of 10 steps in turns: medians, and the median
+of the ratios of neighboring blocks.
 """
 
 from __future__ import annotations
@@ -143,10 +143,10 @@ def step_cost(size: str, rounds: int) -> dict[str, Any]:
         ms: dict[str, list[float]] = {name: [] for name in turns}
         for _ in range(rounds + 1):
             for name, (trainer, batches) in turns.items():
-                start = time.perf_counter()
+                start = time.process_time()
                 for _ in range(10):
                     trainer.step(next(batches))
-                ms[name].append(100 * (time.perf_counter() - start))
+                ms[name].append(100 * (time.process_time() - start))
     cv, cvd = ms["cv"][1:], ms["cvd"][1:]  # the first block compiles
     ratios = [b / a for a, b in zip(cv, cvd, strict=True)]
     medians = {name: f"{statistics.median(each):.2f}" for name, each in (("cv", cv), ("cvd", cvd))}
@@ -183,7 +183,7 @@ def draw(args: Any, log: Log) -> None:
         left.axhline(exact, color="black", linestyle="--", label="exact")
         right.axhline(found["exact"], color="black", linestyle="--", label="exact: masks alone")
         left.set_ylabel("test accuracy, %")
-        right.set(yscale="log", ylabel="variance of the gradient / ||grad F||²")
+        right.set(yscale="log", ylabel="gradient variance / ||grad F||²")
         for axis in (left, right):
             axis.set(xscale="log", xlabel="fan-out", title=f"{graph}, {K} layers, dropout {dropout}")
             axis.set_xticks(fan_outs, [str(D) for D in fan_outs])

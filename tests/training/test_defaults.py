@@ -23,9 +23,10 @@ def graph_with(num_train: int) -> Graph:
     return dataclasses.replace(graph, train_ids=torch.arange(num_train), num_classes=3, validated=True)
 
 
-def test_few_labels_keep_the_fixed_defaults() -> None:
-    assert default_options(cvgnn.load("citeseer"), "auto") == {}
-    assert choose_config(cvgnn.load("citeseer"), "auto", {}) == TrainConfig()
+def test_few_labels_keep_the_fixed_defaults_with_more_weight_decay() -> None:
+    assert choose_config(cvgnn.load("citeseer"), "auto", {}) == TrainConfig(weight_decay=5e-3)
+    assert choose_config(cvgnn.load("citeseer"), "auto", {"weight_decay": 0.1}) == TrainConfig(weight_decay=0.1)
+    assert default_options(cvgnn.load("citeseer"), "fixed") == {}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_paper_and_unknown_defaults() -> None:
 
 def test_fit_with_auto_defaults_records_what_was_chosen() -> None:
     run = cvgnn.fit(make_graph(), defaults="auto", epochs=1, hidden=4)
-    assert run.config == make_config(epochs=1, hidden=4)  # few labels
+    assert run.config == make_config(epochs=1, hidden=4, weight_decay=5e-3)  # few labels
 
 
 def test_the_average_by_hand() -> None:
