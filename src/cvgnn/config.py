@@ -158,6 +158,10 @@ class TrainConfig:
     label_smoothing: float = 0.0
     """Share of each label that the loss spreads over all classes."""
 
+    inductive: bool = False
+    """Whether the training nodes and the edges among them are all that training sees. Evaluation and prediction are on
+    the whole graph in any case."""
+
     batch_size: int = 512
     """Training nodes in a batch."""
 
@@ -268,7 +272,7 @@ class TrainConfig:
             if (value := getattr(self, name)) is not None or name != "threads":
                 number = require_integer(name, value, at_least=at_least, at_most=at_most)
                 object.__setattr__(self, name, number)  # numpy's integers become Python's, which JSON can hold
-        for name in ("bias", "residual", "input_layer"):
+        for name in ("bias", "residual", "input_layer", "inductive"):
             flag = getattr(self, name)
             require(isinstance(flag, bool), f"{name} must be True or False, not {flag!r}")
         require(

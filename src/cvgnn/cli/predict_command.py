@@ -12,6 +12,7 @@ import tyro
 
 from cvgnn.cli.argv import parse
 from cvgnn.config import GraphSource
+from cvgnn.data.table_options import TableOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,12 @@ class PredictCommand:
     """Replace the file of --out if it exists."""
 
     graph: Path | None = None
-    """The graph, if it is no longer where the run read it, or another labelled one with the same features."""
+    """The graph, if it is no longer where the run read it, or another one with the same features or columns, which
+    needs neither labels nor a split."""
+
+    new: tuple[Path, Path] | None = None
+    """Predict new nodes instead, which are not in the graph: a table of them (id, features) and one of their edges
+    (source, target, perhaps weight) to nodes of the graph and among themselves."""
 
     root: Path | None = None
     """Folder with the data set's raw files, if it is no longer where the run read it."""
@@ -56,7 +62,7 @@ def predict_command(argv: Sequence[str]) -> int:
     from cvgnn.cli.output import is_json, set_result
     from cvgnn.errors import CvgnnError, require
     from cvgnn.training.predictions import check_format, embeddings, find_nodes, predictions, read_node_list
-    from cvgnn.training.run import read_run
+    from cvgnn.training.run import read_preprocessing, read_run
     from cvgnn.training.run_folder import check_is_folder, read_settings
 
     if command.embeddings is not None and not isinstance(command.embeddings, int):
@@ -72,14 +78,23 @@ def predict_command(argv: Sequence[str]) -> int:
     source = None
     if command.graph is not None:
         check_is_folder(command.run)
-        tables = read_settings(command.run / "config.json")[0].table_options()
-        source = GraphSource(graph=command.graph, **(tables if command.graph.is_dir() else {}))
+        stored = read_settings(command.run / "config.json")[0]
+        tables = stored.table_options() if command.graph.is_dir() else {}
+        source = GraphSource(graph=command.graph, directed=stored.directed, **tables)
     elif command.root is not None:
         check_is_folder(command.run)
         dataset = read_settings(command.run / "config.json")[0].name
         source = GraphSource(dataset=dataset, root=command.root)
     run = read_run(command.run, source=source)
     ids = None if command.nodes is None else find_nodes(run.graph, read_node_list(command.nodes))
+    if command.new is not None:
+        require(command.nodes is None, "--new predicts all new nodes and no others; leave --nodes out")
+        from cvgnn.data.io.new_node_tables import read_new_nodes
+
+        options, fitted = TableOptions(**run.source.table_options()), read_preprocessing(command.run)
+        x, edges, weight, names = read_new_nodes(*command.new, run.graph, options=options, preprocessing=fitted)
+        run, places = run.around_new(x, edges, weight, names=names)
+        ids = places.numpy()
     table = predictions(run, ids, columns) if command.embeddings is None else embeddings(run, command.embeddings, ids)
     if command.out is None and is_json():
         set_result({name: column.tolist() for name, column in table.columns.items()})

@@ -77,7 +77,7 @@ class _Reader:
         self.features = _open(folder, "features") if _found(folder, "features") else None
         nodes = self.nodes
         self.id = self._column(nodes, "id", required=True)
-        self.label = self._column(nodes, "label", required=preprocessing is None)
+        self.label = self._column(nodes, "label", required=preprocessing is None and not split.allow_unlabelled)
         self.split_name = self._column(nodes, "split")
         named = ("ignore", "numeric", "category", "text")
         known = [*nodes.columns, *(() if self.features is None else self.features.columns)]
@@ -234,7 +234,7 @@ class _Reader:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         """Training, validation and test ids, and the record of where they came from."""
         nothing = np.empty(0, dtype=np.int64)
-        if not (y >= 0).any() and self.fitted is not None:
+        if not (y >= 0).any() and (self.fitted is not None or self.split.allow_unlabelled):
             return nothing, nothing, nothing, "none: no labels"
         if time is not None:
             require(self.split_name is None, f"split_by makes the split, but {self.nodes.path.name} has one; ignore it")
