@@ -130,7 +130,7 @@ def test_tasks(y: np.ndarray, shape: tuple[int, ...]) -> None:
     graph, bigger = graphs()
     ids = torch.arange(0, N, 2)
     run = cvgnn.fit(
-        cvgnn.from_edges(EDGES[:, :0], x=graph.x, y=y, train_ids=ids, val_ids=ids + 1),  # type: ignore[arg-type]
+        cvgnn.from_edges(EDGES[:, :0], x=graph.x, y=y, train_ids=ids, val_ids=ids + 1),
         epochs=2, hidden=5,
     )  # fmt: skip
     found = run.predict_new(*new_of(bigger))

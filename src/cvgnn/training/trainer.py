@@ -161,8 +161,9 @@ class Trainer:
             what = first_bad(self.model, batch, self.estimator, loss)
             if self.guard.skip_bad:
                 what += f" (and the {p.skipped_in_a_row} steps before were skipped)"
-            names = self.task.graph.node_names if self.task.items.kind == "node" else None
-            raise Diverged(batch.step, what, batch.ids.tolist() if names is None else names[batch.ids.cpu()].tolist())
+            ids, names = batch.ids.cpu().numpy(), self.task.graph.node_names
+            own = names is not None and self.task.items.kind == "node"
+            raise Diverged(batch.step, what, (names[ids] if own else ids).tolist())  # type: ignore[index]
         p.skipped += 1
         p.skipped_in_a_row += 1
 
