@@ -126,6 +126,8 @@ def test_other_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "new nodes and their edges are tables, and end in one of .csv" in capsys.readouterr().err
     assert main(["predict", str(folder / "run"), "--new", "missing.csv", "b.csv"]) == 2
     assert "missing.csv" in capsys.readouterr().err
+    assert main(["predict", str(folder / "run"), "--new", "a.csv"]) == 2
+    assert "--new takes two files: the table of new nodes, and that of their edges" in capsys.readouterr().err
 
 
 def test_a_run_on_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ class PredictCommand:
 
     Prints CSV, or writes a file with --out. The columns: node = its own id, class = the predicted one, probability =
     that of the class, label = the true class, split = train, val or test, and p_CLASS = the probability of each class.
-    A few --nodes cost their neighborhood, not the graph.
+    A few --nodes cost their neighborhood, not the graph; so do --new ones, which are not in it (see docs/inductive.md).
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -47,7 +47,7 @@ class PredictCommand:
     """The graph, if it is no longer where the run read it, or another one with the same features or columns, which
     needs neither labels nor a split."""
 
-    new: tuple[Path, Path] | None = None
+    new: tuple[Path, ...] = ()
     """Predict new nodes instead, which are not in the graph: a table of them (id, features) and one of their edges
     (source, target, perhaps weight) to nodes of the graph and among themselves."""
 
@@ -87,12 +87,14 @@ def predict_command(argv: Sequence[str]) -> int:
         source = GraphSource(dataset=dataset, root=command.root)
     run = read_run(command.run, source=source)
     ids = None if command.nodes is None else find_nodes(run.graph, read_node_list(command.nodes))
-    if command.new is not None:
+    if command.new:
+        require(len(command.new) == 2, "--new takes two files: the table of new nodes, and that of their edges")
         require(command.nodes is None, "--new predicts all new nodes and no others; leave --nodes out")
         from cvgnn.data.io.new_node_tables import read_new_nodes
 
         options, fitted = TableOptions(**run.source.table_options()), read_preprocessing(command.run)
-        x, edges, weight, names = read_new_nodes(*command.new, run.graph, options=options, preprocessing=fitted)
+        files = command.new[0], command.new[1]
+        x, edges, weight, names = read_new_nodes(*files, run.graph, options=options, preprocessing=fitted)
         run, places = run.around_new(x, edges, weight, names=names)
         ids = places.numpy()
     table = predictions(run, ids, columns) if command.embeddings is None else embeddings(run, command.embeddings, ids)

@@ -155,13 +155,9 @@ def _weights(edge_weight: Tensor | None, position: np.ndarray, added: AddedNodes
 
 def _stacked(x: Tensor | SparseFeatures, more: Tensor | SparseFeatures) -> Tensor | SparseFeatures:
     """Rows of features, and then more of them in the same form."""
-    if isinstance(x, SparseFeatures) and isinstance(more, SparseFeatures):
-        return SparseFeatures(
-            torch.cat([x.indptr, x.indptr[-1] + more.indptr[1:]]),
-            torch.cat([x.indices, more.indices]),
-            torch.cat([x.values, more.values]),
-            x.num_columns,
-        )
-    assert isinstance(x, Tensor)
-    assert isinstance(more, Tensor)
-    return torch.cat([x, more])
+    if isinstance(x, Tensor) and isinstance(more, Tensor):
+        return torch.cat([x, more])
+    from scipy import sparse
+
+    parts = [part.to_scipy() for part in (x, more) if isinstance(part, SparseFeatures)]
+    return SparseFeatures.from_scipy(sparse.vstack(parts, format="csr"))
