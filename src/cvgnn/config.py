@@ -184,6 +184,10 @@ class TrainConfig:
     hits_k: int = 50
     """Task link: K of the metric hits_at_k, the share of edges that score above the K-th highest negative."""
 
+    inductive: bool = False
+    """Whether the training nodes and the edges among them are all that training sees. Evaluation and prediction are on
+    the whole graph in any case."""
+
     batch_size: int = 512
     """Training nodes in a batch, or edges."""
 
@@ -295,7 +299,7 @@ class TrainConfig:
             if (value := getattr(self, name)) is not None or name != "threads":
                 number = require_integer(name, value, at_least=at_least, at_most=at_most)
                 object.__setattr__(self, name, number)  # numpy's integers become Python's, which JSON can hold
-        for name in ("bias", "residual", "input_layer", "calibrate"):
+        for name in ("bias", "residual", "input_layer", "calibrate", "inductive"):
             flag = getattr(self, name)
             require(isinstance(flag, bool), f"{name} must be True or False, not {flag!r}")
         require(

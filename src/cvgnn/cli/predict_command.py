@@ -12,6 +12,7 @@ import tyro
 
 from cvgnn.cli.argv import parse
 from cvgnn.config import GraphSource
+from cvgnn.data.table_options import TableOptions
 
 if TYPE_CHECKING:
     from cvgnn.training.predictions import NodeTable
@@ -25,8 +26,9 @@ class PredictCommand:
     Prints CSV, or writes a file with --out. The columns: node = its own id, class = the predicted one, probability =
     that of the class, label = the true class, split = train, val or test, and p_CLASS = the probability of each class.
     Several labels a node are in the column labels, separated by |, and numbers in the column prediction.
-    A few --nodes cost their neighborhood, not the graph. Tasks edge and link predict for pairs of nodes, --edges; the
-    columns: source, target, and score and probability of a link, or class and its probability.
+    A few --nodes cost their neighborhood, not the graph; so do --new ones, which are not in it (see docs/inductive.md).
+    Tasks edge and link predict for pairs of nodes, --edges; the columns: source, target, and score and probability of a
+    link, or class and its probability.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -52,7 +54,12 @@ class PredictCommand:
     """Replace the file of --out if it exists."""
 
     graph: Path | None = None
-    """The graph, if it is no longer where the run read it, or another labelled one with the same features."""
+    """The graph, if it is no longer where the run read it, or another one with the same features or columns, which
+    needs neither labels nor a split."""
+
+    new: tuple[Path, ...] = ()
+    """Predict new nodes instead, which are not in the graph: a table of them (id, features) and one of their edges
+    (source, target, perhaps weight) to nodes of the graph and among themselves."""
 
     root: Path | None = None
     """Folder with the data set's raw files, if it is no longer where the run read it."""
@@ -64,7 +71,7 @@ def predict_command(argv: Sequence[str]) -> int:
 
     from cvgnn.errors import CvgnnError, require
     from cvgnn.training.predictions import check_format, embeddings, find_nodes, predictions, read_node_list
-    from cvgnn.training.run import read_run
+    from cvgnn.training.run import read_preprocessing, read_run
 
     if command.embeddings is not None and not isinstance(command.embeddings, int):
         raise CvgnnError(f"embeddings must be the number of a layer, not {command.embeddings!r}")
@@ -80,6 +87,16 @@ def predict_command(argv: Sequence[str]) -> int:
     if command.edges is not None or (run.task.of_pairs and command.embeddings is None):
         return written(command, pair_table(command, run), "pairs")
     ids = None if command.nodes is None else find_nodes(run.graph, read_node_list(command.nodes))
+    if command.new:
+        require(len(command.new) == 2, "--new takes two files: the table of new nodes, and that of their edges")
+        require(command.nodes is None, "--new predicts all new nodes and no others; leave --nodes out")
+        from cvgnn.data.io.new_node_tables import read_new_nodes
+
+        options, fitted = TableOptions(**run.source.table_options()), read_preprocessing(command.run)
+        files = command.new[0], command.new[1]
+        x, edges, weight, names = read_new_nodes(*files, run.graph, options=options, preprocessing=fitted)
+        run, places = run.around_new(x, edges, weight, names=names)
+        ids = places.numpy()
     table = predictions(run, ids, columns) if command.embeddings is None else embeddings(run, command.embeddings, ids)
     return written(command, table, "nodes")
 
@@ -132,5 +149,5 @@ def moved_source(run: Path, graph: Path | None, root: Path | None) -> GraphSourc
     stored = read_settings(run / "config.json")[0]
     if graph is not None:
         is_table = graph.is_dir() and not is_store(graph)
-        return GraphSource(graph=graph, **(stored.table_options() if is_table else {}))
+        return GraphSource(graph=graph, directed=stored.directed, **(stored.table_options() if is_table else {}))
     return GraphSource(dataset=stored.name, root=root)

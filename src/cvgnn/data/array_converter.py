@@ -64,7 +64,7 @@ def from_arrays(
             float64 stay, other numbers become float32.
         y: `[N]`: integers from 0 (-1 where unknown), or strings ("" where unknown), which are numbered in sorted order
             and kept as `class_names`; or several labels a node, a matrix `[N, L]` of 0 and 1, dense or sparse; or
-            floating point numbers (NaN where unknown), `[N]` or `[N, T]`.
+            floating point numbers (NaN where unknown), `[N]` or `[N, T]`. None for a graph to predict on.
         train_ids, val_ids, test_ids: node ids, or boolean masks `[N]`.
         split: how to split at random if `train_ids` is not given; `RandomSplit()` if this is not given either.
         edge_weight: positive `[m]`, or None.
@@ -78,15 +78,15 @@ def from_arrays(
     >>> g.y.tolist(), g.class_names, g.split
     ([1, 0, 1], ('a', 'b'), 'random: seed 3, fractions 0.6/0.2/0.2')
     """
-    labels, names = _labels(y, class_names)
+    labels, names = _labels(np.full(num_rows(x), -1) if y is None else y, class_names)
     features = to_features(x, len(labels))
     record = "given"
     if train_ids is None:
         for what, ids in (("val_ids", val_ids), ("test_ids", test_ids)):
             require(ids is None, f"{what} is given without train_ids; give both, or neither for a random split")
-        split = split or RandomSplit()
+        split = split or RandomSplit(allow_unlabelled=y is None)
         train_ids, val_ids, test_ids = split.ids(labels)
-        record = split.describe()
+        record = split.describe() if train_ids.size else "none: no labels"
     return from_edges(
         edge_index,
         x=features,
@@ -102,6 +102,11 @@ def from_arrays(
         class_names=names,
         split=record,
     )
+
+
+def num_rows(x: Any) -> int:
+    """The number of rows of features of any kind; 0 for what has none."""
+    return len(x) if isinstance(x, list | tuple) else (*np.shape(x), 0)[0]
 
 
 def split_mask(fields: Mapping[str, Any], part: str, num_nodes: int) -> np.ndarray | None:

@@ -137,7 +137,10 @@ def from_pyg(data: Any, *, split: RandomSplit | None = None, directed: bool = Fa
         fields = data.to_dict()
     if fields.get("edge_index") is None and fields.get("adj_t") is not None:
         raise CvgnnError("data has adj_t but no edge_index; load it without the ToSparseTensor transform")
-    edge_index, x, y = (_tensor(fields, key) for key in ("edge_index", "x", "y"))
+    edge_index, x = (_tensor(fields, key) for key in ("edge_index", "x"))
+    if split is not None and split.allow_unlabelled and fields.get("y") is None:
+        return from_arrays(edge_index, x=x, y=None, edge_weight=_pyg_weight(fields), directed=directed, name=name)
+    y = _tensor(fields, "y")
     y = y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y
     train, val, test = (split_mask(fields, part, len(y)) for part in SPLITS)
     options: GraphOptions = {"train_ids": train, "val_ids": val, "test_ids": test, "split": split, "name": name}

@@ -60,8 +60,8 @@ def from_edges(
     features = x if isinstance(x, SparseFeatures) else _dense(x)
     require(len(features.shape) == 2, f"x must be a matrix [N, F]; it has shape {list(features.shape)}")
     num_nodes = features.shape[0]
-    source, target = _checked_edge_index(edge_index, num_nodes)
-    weight = None if edge_weight is None else _checked_weight(edge_weight, source.size)
+    source, target = checked_edge_index(edge_index, num_nodes)
+    weight = None if edge_weight is None else checked_weight(edge_weight, source.size)
     labels = to_labels(to_array(dense_labels(y), "y").copy())  # the caller may change theirs later
     if num_classes is None:
         num_classes = int(labels.max(initial=0)) + 1 if labels.ndim == 1 else labels.shape[1]
@@ -176,7 +176,8 @@ def _dense(x: Tensor | np.ndarray) -> Tensor:
     return tensor
 
 
-def _checked_edge_index(edge_index: Tensor | ArrayLike, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def checked_edge_index(edge_index: Tensor | ArrayLike, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Source and target of each edge; refuses what is no `[2, m]` of integers, and ids outside `0..num_nodes-1`."""
     array = _integers(edge_index, "edge_index")
     if array.size == 0:
         array = array.reshape(2, 0)
@@ -193,7 +194,8 @@ def _checked_edge_index(edge_index: Tensor | ArrayLike, num_nodes: int) -> tuple
     return array[0], array[1]
 
 
-def _checked_weight(edge_weight: Tensor | ArrayLike, num_edges: int) -> np.ndarray:
+def checked_weight(edge_weight: Tensor | ArrayLike, num_edges: int) -> np.ndarray:
+    """Edge weights `[num_edges]`; refuses those that are not positive and finite."""
     array = to_array(edge_weight, "edge_weight")
     require(array.dtype.kind in "biuf", f"edge_weight must hold numbers, not {array.dtype}")
     require(

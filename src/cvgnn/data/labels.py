@@ -66,6 +66,12 @@ def unknown_rows(y: np.ndarray) -> np.ndarray:
     return unknown.any(axis=1) if y.ndim == 2 else unknown  # type: ignore[return-value]
 
 
+def unknown_labels(num_nodes: int, *, like: Tensor) -> Tensor:
+    """Labels of nodes whose label is unknown, in the form of `like`, see the table of this module."""
+    unknown = float("nan") if like.is_floating_point() else -1
+    return like.new_full((num_nodes, *like.shape[1:]), unknown)
+
+
 def bad_rows(y: np.ndarray, num_classes: int) -> np.ndarray:
     """bool `[N]`: the nodes whose label cannot be one, for labels in one of the three forms."""
     if y.ndim == 1:

@@ -54,14 +54,9 @@ class Propagation:
         self.indptr = graph.indptr
         self.indices = graph.indices
         self.edge_weight = None if graph.edge_weight is None else graph.edge_weight.to(self.dtype)
-        degree = _row_sums(graph) + float(self.self_loop)  # D~ or D, in float64
-        if normalization == "symmetric":
-            self.left = degree.rsqrt().to(self.dtype)
-            self.right = self.left
-        else:
-            left = torch.ones_like(degree) if normalization == "sum" else degree.reciprocal()
-            self.left = torch.where(degree > 0, left, 0.0).to(self.dtype)
-            self.right = torch.ones_like(self.left)
+        left, right = scales(_row_sums(graph), normalization)
+        self.left = left.to(self.dtype)
+        self.right = self.left if right is left else right.to(self.dtype)
 
     def to(self, device: torch.device) -> Propagation:
         """The same matrix on another device, for exact inference there; `self` if it is on that device."""
@@ -154,6 +149,24 @@ class Propagation:
         offsets = (self.indptr[first : last + 1] - a).to(torch.int32)
         weight = None if self.edge_weight is None else self.edge_weight[a:b]
         return Rows(offsets, self.indices[a:b], weight)
+
+
+def scales(row_sums: Tensor, normalization: Aggregation) -> tuple[Tensor, Tensor]:
+    """`left` and `right` of the nodes whose rows of `A` have these sums.
+
+    Args:
+        row_sums: float64 `[n]`.
+        normalization: see `Propagation`.
+
+    >>> scales(torch.tensor([0.0, 3.0], dtype=torch.float64), "symmetric")[0].tolist()
+    [1.0, 0.5]
+    """
+    degree = row_sums + float(normalization in NORMALIZATIONS)  # D~ or D
+    if normalization == "symmetric":
+        left = degree.rsqrt()
+        return left, left
+    left = torch.ones_like(degree) if normalization == "sum" else degree.reciprocal()
+    return torch.where(degree > 0, left, 0.0), torch.ones_like(left)
 
 
 def _row_sums(graph: Graph) -> Tensor:

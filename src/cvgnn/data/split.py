@@ -24,6 +24,7 @@ class RandomSplit:
         train, val: shares of the labelled nodes; the rest is for testing.
         per_class: training nodes drawn from each class; then `val` and the rest share the remaining nodes as
             `val : 1 - train - val`. None splits by fractions alone.
+        allow_unlabelled: whether a graph without any label gets an empty split, instead of an error: one to predict on.
 
     >>> RandomSplit(seed=0, train=0.5, val=0.25).describe()
     'random: seed 0, fractions 0.5/0.25/0.25'
@@ -33,6 +34,7 @@ class RandomSplit:
     train: float = 0.6
     val: float = 0.2
     per_class: int | None = None
+    allow_unlabelled: bool = False
 
     def __post_init__(self) -> None:
         require(
@@ -53,6 +55,8 @@ class RandomSplit:
             y: labels, in a form of `cvgnn.data.labels`.
         """
         known = np.flatnonzero(labelled(y))
+        if known.size == 0 and self.allow_unlabelled:
+            return known, known, known
         require(known.size > 0, "no node has a label, so there is nothing to split")
         require(
             y.ndim == 1 or self.per_class is None, "per_class is for labels that are one class a node; leave it out"

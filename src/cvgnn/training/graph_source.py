@@ -17,7 +17,13 @@ from cvgnn.utils.sigbus import exit_on_sigbus
 _SPLIT_OPTIONS = ("split_seed", "train_fraction", "val_fraction", "per_class")
 
 
-def load_source(source: GraphSource, *, trusted: bool = True, preprocessing: dict[str, Any] | None = None) -> Graph:
+def load_source(
+    source: GraphSource,
+    *,
+    trusted: bool = True,
+    preprocessing: dict[str, Any] | None = None,
+    allow_unlabelled: bool = False,
+) -> Graph:
     """The graph of a `GraphSource`.
 
     Args:
@@ -25,6 +31,7 @@ def load_source(source: GraphSource, *, trusted: bool = True, preprocessing: dic
         trusted: whether the user named it. A config.json may come from anybody: it must not make us write to a folder
             of its choice.
         preprocessing: of the graph that a model was trained on, to read other tables in the same way.
+        allow_unlabelled: whether the graph may have no labels, because it is one to predict on.
     """
     require(
         source.dataset != IN_MEMORY,
@@ -38,8 +45,9 @@ def load_source(source: GraphSource, *, trusted: bool = True, preprocessing: dic
             f"there is no {source.name} in {source.root}, where the run had it; give --root to create it there",
         )
     split = RandomSplit(
-        seed=source.split_seed, train=source.train_fraction, val=source.val_fraction, per_class=source.per_class
-    )
+        seed=source.split_seed, train=source.train_fraction, val=source.val_fraction, per_class=source.per_class,
+        allow_unlabelled=allow_unlabelled,
+    )  # fmt: skip
     if source.graph is None:
         assert source.name is not None
         given = source.given()
@@ -57,7 +65,7 @@ def load_source(source: GraphSource, *, trusted: bool = True, preprocessing: dic
     given = [name for name in _SPLIT_OPTIONS if getattr(source, name) != getattr(default, name)]
     if source.split_by is not None:
         given = [name for name in given if not name.endswith("_fraction")]
-    if given and graph.split != split.describe():
+    if given and graph.train_ids.numel() and graph.split != split.describe():
         raise CvgnnError(
             f"the graph {graph.name!r} has its own split ({graph.split}), so {', '.join(given)} would do nothing; "
             "leave it out"

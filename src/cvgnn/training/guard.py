@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +25,10 @@ class Diverged(CvgnnError):
     Args:
         step: `t`.
         what: the first tensor that is not finite.
-        ids: the batch's node ids.
+        ids: the batch's nodes, by the user's own ids where the graph has them.
     """
 
-    def __init__(self, step: int, what: str, ids: list[int]) -> None:
+    def __init__(self, step: int, what: str, ids: list[Any]) -> None:
         self.step = step
         self.what = what
         self.ids = ids

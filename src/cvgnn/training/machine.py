@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import platform
@@ -134,6 +135,7 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
     """
     n, F = graph.num_nodes, graph.num_features
     C = config.hidden if config.task in _ENDS else graph.num_classes  # tasks of pairs have embeddings
+    trained = graph.train_ids.numel() if config.inductive else n
     size = graph.x.dtype.itemsize if graph.x.dtype.itemsize == 8 else 4
     widths = [config.hidden] * config.hops
     stored = 2 if config.history_dtype == "bfloat16" else size
@@ -146,13 +148,17 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
     parts = {
         "P X": _PX_bytes(graph, config, size),
         "P": n * 4 * size + (graph.num_edges * size if graph.edge_weight is not None else 0),
-        "histories": 0 if config.estimator in ("ns", "exact") else sum(n * (d * stored + 8) for d in widths),
+        "histories": 0 if config.estimator in ("ns", "exact") else sum(trained * (d * stored + 8) for d in widths),
         "evaluation": size * (n * (max(widths, default=0) * matrices + 2 * C) + 2 * summed),
         "a batch": int(rows * (entry * F * dense + size * 5 * config.hidden)),
         "weights and optimizer": 5 * size * (F * config.hidden + config.hidden**2 * max(0, config.layers - 2)),
     }
     if config.task == "link":
         parts["split of the edges"] = _SPLIT_BYTES * graph.num_edges
+    if config.inductive:  # features and P X of the training nodes, beside those of the whole graph
+        own = n * F * size if dense else graph.x.indptr[-1].item() * (size + 4)  # type: ignore[union-attr]
+        again = _PX_bytes(dataclasses.replace(graph, PX=None, validated=True), config, size)
+        parts["training subgraph"] = int(trained / n * (own + again))
     if rounded:
         parts["evaluation"] += size * min(n * F, ELEMENTS_PER_CHUNK)
     # `P X` is computed, in pieces, before histories and batches exist: only what exceeds these counts.

@@ -22,6 +22,7 @@ from cvgnn._version import __version__
 from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data import Graph, Propagation
 from cvgnn.data.io.dense_features import MAX_RATIO, scale_ratio
+from cvgnn.data.labels import labelled, unknown_labels
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, Interrupted, require
 from cvgnn.nn import Network, exact_embedding, exact_logits
@@ -32,6 +33,7 @@ from cvgnn.training.graph_source import load_source
 from cvgnn.training.guard import Diverged
 from cvgnn.training.machine import default_threads, describe_machine, peak_rss_bytes, thread_count
 from cvgnn.training.neighborhood import neighborhood
+from cvgnn.training.new_nodes import add_nodes
 from cvgnn.training.parts import Parts
 from cvgnn.training.run_folder import MetricsLog, RunFolder, check_is_folder, read_metrics, read_object, read_settings
 from cvgnn.training.tasks import METRICS, TASKS, Task, make_task
@@ -51,6 +53,7 @@ from cvgnn.utils.formatting import join_printable
 from cvgnn.utils.stop_signals import StopRequest, stop_requests
 
 _log = logging.getLogger(__name__)
+_MATRIX_OF_LABELS = {"multilabel": torch.int8, "regression": torch.float32}
 _PYTHON_GRAPH = GraphSource(dataset=IN_MEMORY)
 
 
@@ -144,6 +147,60 @@ class Run:
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
         return self._at(ids, functools.partial(exact_embedding, layer=layer))
+
+    def predict_new(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Tensor:
+        """What the task predicts for nodes that are not in the graph, as if they were: `predict` of a graph with them.
+
+        The time grows with their neighborhood, not with the graph, which stays as it is.
+
+        Args:
+            x: their features, `[n, F]`.
+            edge_index: integers `[2, m]`, edges of the new nodes, which have the ids `N, N+1, ...`, to nodes of the
+                graph and among themselves.
+            edge_weight: `[m]`, where the graph's edges have weights.
+
+        >>> import cvgnn
+        >>> graph = cvgnn.load("citeseer")
+        >>> run = cvgnn.fit(graph, epochs=5)
+        >>> N = graph.num_nodes
+        >>> run.predict_new(graph.x.to_dense()[:2], [[N, N, N + 1], [0, N + 1, 7]]).shape
+        torch.Size([2])
+        """
+        return self.task.predict(self.outputs_new(x, edge_index, edge_weight), self.model.readout)
+
+    def outputs_new(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Tensor:
+        """`[n, out_channels]`: what the network computes for new nodes, such as logits; see `predict_new`."""
+        return Run.outputs(*self.around_new(x, edge_index, edge_weight))
+
+    def around_new(
+        self, x: Any, edge_index: Any, edge_weight: Any = None, *, names: np.ndarray | None = None
+    ) -> tuple[Run, Tensor]:
+        """The same model on the neighborhood of new nodes, and their ids there; see `predict_new`.
+
+        Only the results for these ids are those of the whole graph.
+        """
+        require(
+            self.task.items.kind == "node",
+            f"task {self.task.name!r} has no labels at nodes, so it predicts nothing for new ones; predict on a graph "
+            "that has them",
+        )
+        added, cpu = add_nodes(self.graph, x, edge_index, edge_weight), torch.device("cpu")
+        ids = torch.arange(self.graph.num_nodes, self.graph.num_nodes + added.x.shape[0])
+        near = neighborhood(self.graph, self.propagation.to(cpu), ids, self.model.num_layers, added=added)
+        assert near is not None
+        graph = near.graph
+        if names is not None:
+            old = np.zeros(graph.num_nodes - len(names), dtype=names.dtype)  # nobody asks for these
+            graph = dataclasses.replace(graph, node_names=np.concatenate([old, names]), validated=True)
+        run = dataclasses.replace(
+            self,
+            graph=graph,
+            task=self.task.from_config(graph, self.config, num_outputs=self.task.out_channels, loss=None),
+            propagation=near.propagation.to(self.propagation.left.device),
+            rows=None,
+            trainer=None,
+        )
+        return run, near.places
 
     def save(self, path: str | Path) -> None:
         """Write the run into a new folder, as `fit(out=...)` does: config, metrics, result, weights and a checkpoint.
@@ -298,16 +355,18 @@ def _train(
         model = copy.deepcopy(trainer.model)
         model.load_state_dict(trainer.output(config.output))
         model.eval()
+        evaluator = trainer.evaluator  # of the whole graph, also where the trainer has a part of it
+        assert evaluator is not None
         result = _summary(graph, config, records, trainer, model)
         if parts.find("optimizer", config) is not None:
             result |= {"optimizer": type(trainer.optimizer).__name__, "form": "custom"}
     return Run(
         graph=graph,
         config=config,
-        task=trainer.task,
+        task=evaluator.task,
         model=model,
-        rows=trainer.evaluator.features if trainer.evaluator else None,
-        propagation=trainer.loader.sampler.propagation.to(trainer.device),
+        rows=evaluator.features,
+        propagation=evaluator.propagation,
         records=records,
         result=result,
         source=source,
@@ -332,12 +391,12 @@ def _summary(
 ) -> dict[str, Any]:
     """The summary of a run. `test_accuracy` is the one at the best validation epoch; `max_test_accuracy` is the paper's
     protocol, a choice by test accuracy. Other metrics have the same keys with their own names."""
-    task = trainer.task
+    assert trainer.evaluator is not None
+    task = trainer.evaluator.task  # of the whole graph
     # `train_accuracy` and the like of an epoch are null where it was not evaluated: see eval_every.
     at_best = next((r.metrics for r in records if r.epoch == trainer.best.epoch), task.nothing_measured())
     tests = [value for r in records if (value := r.metrics[f"test_{task.metric}"]) is not None]
     top, choose = ("max", max) if METRICS[task.metric].larger_is_better else ("min", min)
-    assert trainer.evaluator is not None
     rows = trainer.evaluator.outputs(model)
     task.finish(rows, model.readout)
     output = task.evaluate(rows, task.result_metrics, model.readout)
@@ -346,6 +405,7 @@ def _summary(
         "dataset": graph.name,
         "split": graph.split,
         "num_classes": graph.num_classes,
+        "num_features": graph.num_features,
         "class_names": None if graph.class_names is None else list(graph.class_names),
         "task": task.name,
         "metric": task.metric,
@@ -386,20 +446,30 @@ def read_run(
     require(given == config.model, f"{path} was trained with model {short(config.model)}, not {given}")
     result = read_object(path / "result.json")
     if graph is None:
-        fitted = path / "preprocessing.json"
-        preprocessing = read_object(fitted) if fitted.is_file() else None
+        preprocessing = read_preprocessing(path)
         place = source or stored
         if preprocessing is None and place.graph is not None and not is_store(place.graph):
             # The model was not trained on preprocessed features; fitting them on other data would change its input.
             place = dataclasses.replace(place, preprocess="none")
-        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing)
+        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing, allow_unlabelled=True)
     # Of the graph it was trained on: another graph may have fewer classes.
     classes = result.get("num_classes", graph.num_classes)
     require(
         type(classes) is int and 1 <= classes < 2**31,
         f"{path / 'result.json'}: num_classes must be a whole number of at least 1, not {short(classes)}",
     )
+    features = result.get("num_features", graph.num_features)
+    require(
+        features == graph.num_features,
+        f"the model reads {short(features)} features a node, but the graph {graph.name!r} has {graph.num_features}; "
+        "give a graph with the features of the one that the run was trained on",
+    )
     name = result.get("task", "node")
+    if name in _MATRIX_OF_LABELS and not labelled(graph.y.numpy()).any():
+        # No label tells the form that labels would have.
+        form = torch.empty(0, classes, dtype=_MATRIX_OF_LABELS[name])
+        y = unknown_labels(graph.num_nodes, like=form)
+        graph = dataclasses.replace(graph, y=y, num_classes=classes, class_names=None, validated=True)
     if parts.find("task", config) is not None:
         task = build_task(graph, config, parts)
     else:
@@ -436,6 +506,12 @@ def read_run(
         source=source or stored,
         path=path,
     )
+
+
+def read_preprocessing(path: Path) -> dict[str, Any] | None:
+    """How a run's tables became features; None for a run on other data."""
+    fitted = path / "preprocessing.json"
+    return read_object(fitted) if fitted.is_file() else None
 
 
 def _read_weights(file: Path) -> dict[str, Tensor]:

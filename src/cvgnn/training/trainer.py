@@ -105,7 +105,7 @@ class Trainer:
         require(outputs == wanted, f"model has {outputs} outputs, but task {self.task.name!r} needs {wanted}")
         require_integer("statistics_every", self.statistics_every, at_least=1)
         if self.evaluator is not None:
-            require_exact(self.model, self.evaluator.features, self.loader.sampler.propagation, self.loader.items.nodes)
+            require_exact(self.model, self.estimator.features, self.loader.sampler.propagation, self.loader.items.nodes)
         keep_freed_memory()  # a step allocates the same sizes again and again; mapping them again costs page faults
         self.task.to(self.device)
         # The rates before any schedule: a factor is applied to these, never to the rate of the epoch before.
@@ -161,7 +161,9 @@ class Trainer:
             what = first_bad(self.model, batch, self.estimator, loss)
             if self.guard.skip_bad:
                 what += f" (and the {p.skipped_in_a_row} steps before were skipped)"
-            raise Diverged(batch.step, what, batch.ids.tolist())
+            ids, names = batch.ids.cpu().numpy(), self.task.graph.node_names
+            own = names is not None and self.task.items.kind == "node"
+            raise Diverged(batch.step, what, (names[ids] if own else ids).tolist())  # type: ignore[index]
         p.skipped += 1
         p.skipped_in_a_row += 1
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, Propagation
+from cvgnn.data.subgraph import induced_subgraph
 from cvgnn.errors import CvgnnError, require
 from cvgnn.nn import (
     MODELS,
@@ -47,11 +48,15 @@ def check(graph: object, config: TrainConfig, *, memory: bool, parts: Parts = NO
     """
     if not isinstance(graph, Graph):
         raise CvgnnError(f"graph must be a cvgnn.Graph, not {graph!r}; see cvgnn.load and cvgnn.from_edges")
-    found = {kind: parts.find(kind, config) for kind in ("model", "estimator", "optimizer")}
+    found = {kind: parts.find(kind, config) for kind in ("model", "estimator", "optimizer", "task")}
     if found["optimizer"] is None:
         check_options(config.optimizer, **_optimizer_options(config))
     task = build_task(graph, config, parts)
     sizes, kind = task.sizes(), task.items.kind
+    if config.inductive:
+        require(kind == "node", f"inductive hides nodes, so it needs a task with labels at nodes, not {task.name!r}")
+        given = isinstance(found["task"], Task)
+        require(not given, "inductive makes the task for the training nodes; give a class or a function as task")
     require(sizes["train"] > 0, "the training split is empty, so there is nothing to train on")
     torch_device(config.device)
     if config.output == "best" and sizes["val"] == 0:
@@ -81,7 +86,10 @@ def build_trainer(
     device = torch_device(config.device)
     if optimizer_factory is not None:
         parts = dataclasses.replace(parts, optimizer=optimizer_factory)
-    task = build_task(graph, config, parts)
+    whole = task = build_task(graph, config, parts)
+    if config.inductive:
+        # Labels, classes and weights of classes are the same; P, P X, histories and batches are of these nodes alone.
+        task = build_task(induced_subgraph(whole.graph, whole.items.nodes.sort().values), config, parts)
     graph = task.graph
     model = build_model(task, config, dtype=graph.x.dtype, parts=parts).to(device)
     propagation = build_propagation(graph, config, model)
@@ -89,6 +97,10 @@ def build_trainer(
     on_device = propagation.to(device)
     # Here too, and not only in the Trainer: an estimator's histories start from an exact pass.
     require_exact(model, features, propagation, task.items.nodes)
+    evaluator = Evaluator(task, features, on_device)
+    if config.inductive:
+        P = build_propagation(whole.graph, config, model)
+        evaluator = Evaluator(whole, build_features(whole.graph, P, config, model), P.to(device))
     # The sampler works on the CPU's P: draws are the same on every device.
     sampler = NeighborSampler(
         propagation,
@@ -104,7 +116,7 @@ def build_trainer(
         loader=BatchLoader(task.items, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed),
         optimizer=build_optimizer(model, config, parts=parts),
         task=task,
-        evaluator=Evaluator(task, features, on_device),
+        evaluator=evaluator,
         seed=config.seed,
         keep_tau=config.output == "tau",
         ema=config.ema,

@@ -31,7 +31,8 @@ def read_graph(
 
     Args:
         path: a store (see `cvgnn convert`), a `.npz`, a folder with `nodes` and `edges` as CSV or Parquet, or a `.pt`.
-        split: the random split where the file has none; `RandomSplit()` if not given. `Graph.split` records it.
+        split: the random split where the file has none; `RandomSplit()` if not given. `Graph.split` records it. One
+            with `allow_unlabelled` reads a graph to predict on, without labels.
         directed: keep the directions of the edges instead of making the graph undirected. A store has its own.
         tables: names and kinds of columns, for a folder of tables alone; but for `preprocess`, which also holds for the
             dense features of a `.npz` and `.pt`: they are standardised where their scales differ by more than 100.

@@ -36,6 +36,11 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
         split, directed: as in `read_graph`.
     """
     arrays = _read_arrays(path)
+    if split is not None and split.allow_unlabelled and "y" not in arrays:
+        return from_arrays(
+            _edge_index(arrays), x=_features(arrays), y=None, edge_weight=arrays.get("edge_weight"), directed=directed,
+            name=path.stem, node_names=arrays.get("node_names"),
+        )  # fmt: skip
     train, val, test = (_ids(arrays, part) for part in SPLITS)
     names, num_classes = arrays.get("class_names"), arrays.get("num_classes")
     if names is not None:

@@ -164,7 +164,11 @@ class _Reader:
         nodes, edges, features = tables["nodes"], tables["edges"], tables.get("features")
         self.id = self._column(nodes, "id", required=True)
         several = self.options.label_columns
-        self.label = None if several else self._column(nodes, "label", required=self.training)
+        self.label = (
+            None
+            if several
+            else self._column(nodes, "label", required=self.training and not self.split.allow_unlabelled)
+        )
         self.split_name = self._column(nodes, "split")
         self.source = self._column(edges, "source", required=True)
         self.target = self._column(edges, "target", required=True)
@@ -312,7 +316,7 @@ class _Reader:
         """Training, validation and test ids, and the record of where they came from."""
         nothing = np.empty(0, dtype=np.int64)
         if not (y >= 0).any():
-            if self.training:
+            if self.training and not self.split.allow_unlabelled:
                 what = "no node has a label, so there is nothing to split"
                 self.mistakes.note(str(self.nodes.error(self.label or "label", what)))
             return (nothing, nothing, nothing), "none: no labels"
