@@ -128,6 +128,7 @@ class Run:
         """`[n, out_channels]`: what the network computes for `ids` (for all nodes if not given), such as logits."""
         return self._at(ids, exact_logits)
 
+    @torch.no_grad()
     def evaluate(self, metrics: Sequence[str] = ()) -> dict[str, Any]:
         """`metrics`, the values on each split by exact inference, and what else the task reports, such as `per_class`.
 
@@ -135,8 +136,9 @@ class Run:
             metrics: names; all of the task's if none is given.
         """
         mine, theirs = self.graph.class_names, self.result["class_names"]
+        as_many = self.task.of_pairs or self.task.graph.num_classes == self.task.out_channels
         require(
-            self.task.graph.num_classes == self.task.out_channels and theirs == (None if mine is None else list(mine)),
+            as_many and theirs == (None if mine is None else list(mine)),
             f"the labels of {self.graph.name!r} are not those of the run, so nothing can be compared; name the "
             "same classes in the same order, or use predict",
         )
@@ -386,6 +388,7 @@ def _report_interrupt(trainer: Trainer, config: TrainConfig, records: list[Epoch
     _log.warning("interrupted after %d of %d epochs; the result is %s", len(records), config.epochs, which)
 
 
+@torch.no_grad()
 def _summary(
     graph: Graph, config: TrainConfig, records: list[EpochRecord], trainer: Trainer, model: Network
 ) -> dict[str, Any]:
