@@ -17,6 +17,7 @@ from cvgnn.config import make_config
 from cvgnn.data import Graph, Propagation, from_edges, with_edge_labels
 from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError
+from cvgnn.lab.diagnose.trainers import fresh_trainer
 from cvgnn.nn import exact_logits
 from cvgnn.ops.row_sum import Rows
 from cvgnn.training.tasks import EdgeClassification, LinkPrediction
@@ -301,6 +302,7 @@ BAD_INPUTS: dict[str, tuple[Any, str]] = {
     "class weights": (
         lambda g: cvgnn.fit(g, task="link", class_weight="balanced"), "class_weight has no use with task 'link'"
     ),
+    "a diagnosis": (lambda g: fresh_trainer(g, make_config(task="link")), "diagnose measures gradients over nodes"),
     "an unknown head": (lambda g: cvgnn.fit(g, task="link", head="bilinear"), "head"),
     "no pairs to predict": (
         lambda g: cvgnn.fit(g, task="link", epochs=1, output="last").predict(), "predicts for pairs of nodes"

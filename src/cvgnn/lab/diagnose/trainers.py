@@ -44,6 +44,7 @@ def measurement_config(config: TrainConfig) -> TrainConfig:
     for name, known in {"loss": LOSSES, "class_weight": (None,), "model": MODELS, "estimator": ESTIMATORS}.items():
         value = getattr(config, name)
         require(value in known, f"diagnose cannot measure {name} {value!r}, only the built-in ones; leave it out")
+    require(config.task not in ("edge", "link"), f"diagnose measures gradients over nodes, not task {config.task!r}")
     return dataclasses.replace(config, bad_step="stop", feature_dtype="float32")
 
 

@@ -89,6 +89,8 @@ class PairTask(Task):
 
     of_pairs = True
     items: EdgeItems
+    _symmetric = False
+    """Whether `(u, v)` and `(v, u)` are the same item."""
 
     def __init__(
         self,
@@ -125,9 +127,6 @@ class PairTask(Task):
     def make_readout(self, *, seed: int, dtype: torch.dtype) -> PairHead:
         """See `Task`."""
         return PairHead(self.head, self.out_channels, self.outputs, symmetric=self._symmetric, seed=seed, dtype=dtype)
-
-    _symmetric = False
-    """Whether `(u, v)` and `(v, u)` are the same item."""
 
     def scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
         """What loss and metrics take, `[n, C]`, of the embeddings of pairs, `[2, n, d]`."""
@@ -225,7 +224,7 @@ class EdgeClassification(PairTask):
     def scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
         """Logits of the classes; one score `s` is the pair of logits `(0, s)`."""
         found = super().scores(rows, readout)
-        return found if self.outputs > 1 else torch.cat([torch.zeros_like(found), found], dim=1)
+        return found if self.head != "dot" else torch.cat([torch.zeros_like(found), found], dim=1)
 
     def _criterion(self, scores: Tensor, batch: Batch) -> Tensor:
         return (self.function or cross_entropy)(scores, self.y[batch.ids])
