@@ -214,6 +214,7 @@ OTHER = {
     "eval_every": 4,
     "seed": 13,
     "clip_norm": 2.5,
+    "inductive": True,
     "threads": 2,
 }
 

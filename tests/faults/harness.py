@@ -30,6 +30,7 @@ VARIANTS = {
     ],
     "two threads, drawing ahead": ["--epochs", "120", "--batch-size", "10", "--threads", "2", "--optimizer", "adagrad"],
     "all neighbors": ["--epochs", "150", "--batch-size", "10", "--estimator", "exact", "--bad-step", "skip"],
+    "the training nodes alone": ["--epochs", "150", "--batch-size", "10", "--inductive", "True"],
 }  # fmt: skip
 OFTEN = ["--checkpoint-minutes", "0.002", "--checkpoint-epochs", "9"]
 
