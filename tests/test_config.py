@@ -221,6 +221,7 @@ OTHER = {
     "eval_every": 4,
     "seed": 13,
     "clip_norm": 2.5,
+    "inductive": True,
     "threads": 2,
     "val_edges": 0.15,
     "test_edges": 0.25,

@@ -42,6 +42,7 @@ VARIANTS = {
         "--task", "link", "--epochs", "20", "--batch-size", "100", "--hidden", "16", "--head", "hadamard-mlp",
     ],
     "all neighbors": ["--epochs", "150", "--batch-size", "10", "--estimator", "exact", "--bad-step", "skip"],
+    "the training nodes alone": ["--epochs", "150", "--batch-size", "10", "--inductive", "True"],
 }  # fmt: skip
 OFTEN = ["--checkpoint-minutes", "0.002", "--checkpoint-epochs", "9"]
 

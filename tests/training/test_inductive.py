@@ -12,11 +12,13 @@ import torch
 from scipy import sparse
 
 import cvgnn
+from cvgnn.config import TrainConfig
 from cvgnn.data import Propagation, SparseFeatures
 from cvgnn.data.subgraph import induced_subgraph
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import ControlVariate
 from cvgnn.training.guard import Diverged
+from cvgnn.training.machine import estimate_memory
 from cvgnn.training.run import read_run
 from tests.build import graph_from_dense, random_adjacency, sparse_features
 
@@ -135,6 +137,16 @@ def test_the_nodes_of_a_diverged_batch_are_the_users() -> None:
         cvgnn.fit(g, inductive=True, epochs=2, hidden=6, optimizer="sgd", lr=1e3)
     assert set(raised.value.ids) <= set(g.train_ids.tolist())
     assert max(raised.value.ids) > g.train_ids.numel()
+
+
+@pytest.mark.parametrize("sparse_x", [False, True])
+def test_memory(sparse_x: bool) -> None:
+    g, n = graph(sparse=sparse_x), 30
+    whole, part = (estimate_memory(g, TrainConfig(inductive=inductive)) for inductive in (False, True))
+    assert part["histories"] * N == whole["histories"] * n
+    assert part["P X"] == whole["P X"]
+    own = 8 * N * 5 if not sparse_x else 12 * g.x.values.numel()  # type: ignore[union-attr]
+    assert part["training subgraph"] == (own + whole["P X"]) * n // N
 
 
 def test_mistakes() -> None:

@@ -36,6 +36,7 @@ OTHER: dict[str, Any] = {
     "input_layer": True, "norm_every": 7, "device": "cuda", "control": 0.5, "ema": 0.9,
     "loss": "custom:f", "task": "multilabel", "calibrate": True, "metric": "macro_f1", "class_weight": "balanced",
     "head": "dot", "negatives": "degree", "val_edges": 0.2, "test_edges": 0.2, "edge_seed": 4, "hits_k": 20,
+    "inductive": True,
 }  # fmt: skip
 FREE = {"epochs": 7, "patience": 5, "threads": 2}
 """What may change; the threads that are used are given apart."""

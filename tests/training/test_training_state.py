@@ -47,6 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gin, jumping knowledge": {"model": "gin", "norm": "layer", "jk": "concat", "activation": "elu"},
     "gcnii": {"model": "gcnii", "layers": 3, "dropout": 0.3},
     "features and histories in bfloat16": {"feature_dtype": "bfloat16", "history_dtype": "bfloat16", "dropout": 0.5},
+    "inductive, BatchNorm, dropout": {"inductive": True, "norm": "batch", "norm_every": 3, "dropout": 0.5},
     "sparse features, no bias, clipped": {"kind": "sparse", "bias": False, "clip_norm": 0.1},
 }
 # Before the first step, within epochs, after the last step of one but before its evaluation, and between epochs.
