@@ -23,6 +23,7 @@ from cvgnn.sampling.loader import BATCH_MODES
 from cvgnn.sampling.schemes import SCHEMES
 from cvgnn.training import OUTPUTS, SCHEDULES
 from cvgnn.training.tasks import TASKS
+from cvgnn.training.tasks.graph_tasks import POOLS
 
 CHOICES = {
     "model": tuple(MODELS),
@@ -43,6 +44,7 @@ CHOICES = {
     "output": OUTPUTS,
     "bad_step": ("stop", "skip"),
     "task": ("auto", *TASKS),
+    "pool": POOLS,
 }
 
 NOT_WHOLE = (0, -1, True, 1.0, 2.5, "2", None)

@@ -139,9 +139,13 @@ class TrainConfig:
     weight_decay: float = 5e-4
     """L2 coefficient, added to the gradient."""
 
-    task: Literal["auto", "node", "multilabel", "regression"] = "auto"
-    """What is learned: node = one class a node, multilabel = any number of labels a node, regression = numbers; auto =
-    what the labels are: classes, a matrix of 0 and 1, or floating point numbers."""
+    task: Literal["auto", "node", "multilabel", "regression", "graph"] = "auto"
+    """What is learned: node = one class a node, multilabel = any number of labels a node, regression = numbers, graph =
+    one class a graph of a set; auto = what the labels are: classes, a matrix of 0 and 1, or floating point numbers."""
+
+    pool: Literal["mean", "sum", "set"] = "mean"
+    """Task graph: what a graph is classified by: mean or sum of the embeddings of its nodes, which are as wide as
+    hidden; set = an MLP of mean, maximum and sum."""
 
     metric: str | None = None
     """Metric on the validation nodes that selects the best epoch; accuracy, micro_f1 or mse if not given, by task (see
@@ -163,7 +167,7 @@ class TrainConfig:
     probabilities that are predicted agree with how often they are right (task node)."""
 
     batch_size: int = 512
-    """Training nodes in a batch."""
+    """Training nodes in a batch, or graphs."""
 
     batches: Literal["shuffle", "replacement"] = "shuffle"
     """shuffle = epochs over a permutation of the training nodes, replacement = independent draws (Algorithm 1)."""

@@ -21,6 +21,7 @@ class PredictCommand:
     Prints CSV, or writes a file with --out. The columns: node = its own id, class = the predicted one, probability =
     that of the class, label = the true class, split = train, val or test, and p_CLASS = the probability of each class.
     Several labels a node are in the column labels, separated by |, and numbers in the column prediction.
+    A run of task graph has one row a graph, and graph = its number instead of node.
     A few --nodes cost their neighborhood, not the graph.
     """
 
@@ -28,7 +29,8 @@ class PredictCommand:
     """Folder that cvgnn train --out has written."""
 
     nodes: str | None = None
-    """Node ids separated by commas, or a file with one id per line; all nodes if not given."""
+    """Node ids separated by commas, or a file with one id per line; all nodes if not given. For a run of task graph:
+    numbers of graphs."""
 
     columns: tuple[str, ...] = ()
     """Columns to write, in this order: node, class, probability, label, split, p_CLASS for one class, or
@@ -70,7 +72,8 @@ def predict_command(argv: Sequence[str]) -> int:
     if command.out is not None:
         check_format(command.out, overwrite=command.force)
     run = read_run(command.run, source=moved_source(command.run, command.graph, command.root))
-    ids = None if command.nodes is None else find_nodes(run.graph, read_node_list(command.nodes))
+    item = run.task.items.kind if command.embeddings is None else "node"
+    ids = None if command.nodes is None else find_nodes(run.graph, read_node_list(command.nodes), item=item)
     table = predictions(run, ids, columns) if command.embeddings is None else embeddings(run, command.embeddings, ids)
     if command.out is None and is_json():
         set_result({name: column.tolist() for name, column in table.columns.items()})
@@ -78,8 +81,8 @@ def predict_command(argv: Sequence[str]) -> int:
         table.write_csv(sys.stdout)
     else:
         table.write(command.out)
-        print(f"{len(table)} nodes written to {command.out}", file=sys.stderr)
-        set_result({"nodes": len(table), "out": str(command.out)})
+        print(f"{len(table)} {item}s written to {command.out}", file=sys.stderr)
+        set_result({f"{item}s": len(table), "out": str(command.out)})
     return 0
 
 

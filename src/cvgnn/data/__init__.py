@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cvgnn.data.converters import from_scipy as from_scipy
     from cvgnn.data.edges import from_edges as from_edges
     from cvgnn.data.graph import Graph as Graph
+    from cvgnn.data.graph_set import from_graphs as from_graphs
     from cvgnn.data.propagation import AGGREGATIONS as AGGREGATIONS
     from cvgnn.data.propagation import NORMALIZATIONS as NORMALIZATIONS
     from cvgnn.data.propagation import Aggregation as Aggregation
@@ -31,6 +32,7 @@ __getattr__, _HOME_OF, __all__ = lazy_names(
         "data.converters": ("as_graph", "from_networkx", "from_pyg", "from_scipy"),
         "data.edges": ("from_edges",),
         "data.graph": ("Graph",),
+        "data.graph_set": ("from_graphs",),
         "data.propagation": ("AGGREGATIONS", "NORMALIZATIONS", "Aggregation", "Normalization", "Propagation"),
         "data.sparse_features": ("SparseFeatures",),
         "data.split": ("RandomSplit",),

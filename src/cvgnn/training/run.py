@@ -86,18 +86,26 @@ class Run:
         """Rows of `P X` of all nodes."""
         return self.rows or build_features(self.graph, self.propagation, self.config, self.model)
 
+    @torch.no_grad()
     def predict(self, ids: Tensor | list[int] | None = None) -> Tensor:
-        """What the task predicts for `ids` (for all nodes if not given), by exact inference.
+        """What the task predicts for `ids` (for all nodes, or all graphs of a set, if not given), by exact inference.
 
         Classes, int64 `[n]`; 0 or 1 for each label, int8 `[n, L]`; or numbers, `[n]` or `[n, T]`.
 
         Few nodes cost their neighborhood; all nodes cost a pass over the graph for each layer.
         """
-        return self.task.predict(self.outputs(ids), self.model.readout)
+        return self.task.predict(self.item_rows(ids), self.model.readout)
 
+    @torch.no_grad()
     def predict_proba(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """`[n, C]`: the probability of each class or label for `ids` (for all nodes if not given)."""
-        return self.task.predict_proba(self.outputs(ids), self.model.readout)
+        return self.task.predict_proba(self.item_rows(ids), self.model.readout)
+
+    @torch.no_grad()
+    def item_rows(self, ids: Tensor | list[int] | None = None) -> Tensor:
+        """The rows from which the task predicts for `ids`: outputs of nodes, or what is pooled of those of graphs."""
+        index = None if ids is None else self._positions(ids, len(self.graph.y), self.task.items.kind)
+        return self.task.item_rows(self.outputs, index)
 
     def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """`[n, out_channels]`: what the network computes for `ids` (for all nodes if not given), such as logits."""
@@ -139,7 +147,7 @@ class Run:
         """Rows `ids` of what `infer` computes from model, features and `P`."""
         if ids is None:
             return infer(self.model, self.features, self.propagation)
-        index = self._positions(ids)
+        index = self._positions(ids, self.graph.num_nodes)
         near = None
         if self.propagation.left.device.type == "cpu":
             near = neighborhood(self.graph, self.propagation, index, self.model.num_layers)
@@ -148,17 +156,18 @@ class Run:
         features = build_features(near.graph, near.propagation, self.config, self.model)
         return infer(self.model, features, near.propagation)[near.places]
 
-    def _positions(self, ids: Tensor | list[int]) -> Tensor:
-        index, n = torch.as_tensor(ids), self.graph.num_nodes
+    def _positions(self, ids: Tensor | list[int], n: int, item: str = "node") -> Tensor:
+        index = torch.as_tensor(ids)
         if index.dtype == torch.bool and index.shape == (n,):
             return index.nonzero().flatten()
         require(
             index.dim() == 1 and (index.numel() == 0 or index.dtype in (torch.int32, torch.int64)),
-            f"ids must be a list of node ids or a mask of {n} booleans, not {index.dtype} of shape {list(index.shape)}",
+            f"ids must be a list of {item} ids or a mask of {n} booleans, not {index.dtype} of shape "
+            f"{list(index.shape)}",
         )
         bad = index[(index < 0) | (index >= n)].tolist()
         if bad:
-            raise CvgnnError(f"node {bad[0]} does not exist; ids must lie in 0..{n - 1}")
+            raise CvgnnError(f"{item} {bad[0]} does not exist; ids must lie in 0..{n - 1}")
         return index.long()
 
 
@@ -225,7 +234,7 @@ def _warn_about_scales(graph: Graph) -> None:
     """Warn about dense columns of very different scale: the largest would decide everything."""
     if not isinstance(graph.x, Tensor) or graph.preprocessing is not None:
         return
-    x = graph.x[graph.train_ids[:_ROWS_LOOKED_AT]].double()
+    x = graph.x[graph.train_nodes[:_ROWS_LOOKED_AT]].double()
     # Words and indicators are mostly 0 and differ in scale by their frequency alone.
     scale = (x * x).mean(dim=0).sqrt()[(x != 0).double().mean(dim=0) > 0.5]
     if scale.numel() > 1 and float(scale.max()) > 100 * float(scale.min()):

@@ -29,9 +29,9 @@ class Counts:
     """The sizes of a data set.
 
     Args:
-        nodes, features, classes: as in Table 2 of the paper.
+        nodes, features, classes: as in Table 2 of the paper. Nodes of a set of graphs are those of all.
         edges: undirected edges, each counted once. For ogbn-arxiv: the directed citations that upstream lists.
-        split: number of training, validation and test nodes.
+        split: number of training, validation and test nodes; of a set of graphs, the graphs of its random split.
         table2_edges: the edge column of Table 2, None if the data set is not in the table. Table 2 counts the entries
             of `A + I`: both directions of each edge and one self loop per node. For ogbn-arxiv, one direction only.
     """
@@ -78,7 +78,7 @@ class Dataset:
         files: upstream's raw files, relative to the folder that holds them.
         inner: name of that folder in upstream's archive, "" if the files are at its top.
         places: sub-folders of a root that may hold the files, the most likely first; "" is the root itself.
-        downloads: the downloads that together contain all files.
+        downloads: the downloads that together contain all files; none where the user has to bring them.
         bundled: whether it comes with the package.
     """
 
@@ -109,6 +109,18 @@ def _planetoid(pyg_name: str, counts: Counts, *, bundled: bool = False) -> Datas
             for file in files
         ),
         bundled=bundled,
+    )
+
+
+def _tu(upstream_name: str, counts: Counts, *parts: str) -> Dataset:
+    """A set of graphs in the layout of the TU data sets. No checksum of their archives is known to us."""
+    name = upstream_name.lower()
+    return Dataset(
+        name=name,
+        counts=counts,
+        files=tuple(f"{upstream_name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels", *parts)),
+        places=("", upstream_name, f"{upstream_name}/raw", f"{upstream_name}/{upstream_name}/raw", name, "raw"),
+        downloads=(),
     )
 
 
@@ -163,9 +175,13 @@ _DATASETS = (
         places=("", "reddit", "Reddit/raw", "reddit/raw", "Reddit", "raw", "raw/reddit"),
         downloads=(Download(url="https://data.dgl.ai/dataset/reddit.zip", file="reddit.zip", max_bytes=4000 * _MB),),
     ),
+    _tu("MUTAG", Counts(3371, 3721, 7, 2, (113, 38, 37)), "node_labels"),
+    _tu("PROTEINS", Counts(43471, 81044, 4, 2, (668, 222, 223)), "node_labels", "node_attributes"),
 )
 
 CATALOG: dict[str, Dataset] = {dataset.name: dataset for dataset in _DATASETS}
+GRAPH_SETS = {"mutag": "MUTAG", "proteins": "PROTEINS"}
+"""The data sets that are sets of graphs, and how their raw files are named."""
 
 # Sizes of the synthetic presets: a small graph, and graphs of the sizes of the real ones. synthetic-arxiv has the
 # edges of ogbn-arxiv after it is made undirected.

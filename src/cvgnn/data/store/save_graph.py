@@ -29,6 +29,7 @@ def write_store(
     """
     if propagate is not None and propagate not in NORMALIZATIONS:
         raise unknown_name("normalization", propagate, NORMALIZATIONS)
+    require(graph.graph_ids is None, "a store holds one graph, not a set of graphs; train on the .npz file")
     with StoreWriter(path, progress=progress) as writer:
         for name in COMMON_ARRAYS:
             tensor: Tensor | None = getattr(graph, name)
