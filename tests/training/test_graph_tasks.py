@@ -44,12 +44,16 @@ def rings_and_stars(count: int, **options: Any) -> Graph:
 
 
 def small_set(dtype: type = np.float64) -> Graph:
-    """Seven graphs of 1 to 7 nodes with random edges and features, three classes."""
+    """Seven graphs of 1 to 7 nodes with random edges and features, three classes.
+
+    Weights are random too: two nodes of the same neighborhood would have the same output, and where they are the
+    maximum of a graph, it has no derivative.
+    """
     rng, graphs = np.random.default_rng(3), []
-    for i in range(7):
-        n = i + 1
-        edges = rng.integers(0, n, (2, 3 * n))
-        graphs.append({"edge_index": edges, "x": rng.normal(size=(n, 4)).astype(dtype)})
+    for n in range(1, 8):
+        edges = np.stack(np.nonzero(np.triu(rng.random((n, n)) < 0.6, k=1)))
+        weight = rng.uniform(0.5, 2.0, edges.shape[1])
+        graphs.append({"edge_index": edges, "edge_weight": weight, "x": rng.normal(size=(n, 4)).astype(dtype)})
     return cvgnn.from_graphs(graphs, y=[0, 1, 2, 2, 1, 0, 1], train_ids=[0, 2, 3, 4, 6], val_ids=[1], test_ids=[5])
 
 
@@ -72,7 +76,9 @@ def test_the_literal_loss_and_gradient(pool: str, batches: str, estimator: str) 
     assert readout is not None
     head = {name: p.detach().numpy().copy() for name, p in readout.named_parameters()}
     params = {
-        name: p.detach().numpy() for name, p in trainer.model.named_parameters() if not name.startswith("readout.")
+        name: p.detach().numpy().copy()
+        for name, p in trainer.model.named_parameters()
+        if not name.startswith("readout.")
     }
     state: dict[str, Any] = {}
 
@@ -88,7 +94,7 @@ def test_the_literal_loss_and_gradient(pool: str, batches: str, estimator: str) 
         return value, dh
 
     A = np.zeros((GRAPH.num_nodes, GRAPH.num_nodes))
-    A[np.repeat(np.arange(GRAPH.num_nodes), GRAPH.degree), GRAPH.indices] = 1.0
+    A[np.repeat(np.arange(GRAPH.num_nodes), GRAPH.degree), GRAPH.indices] = GRAPH.edge_weight
     replica = ReferenceTrainer(
         A, GRAPH.x.numpy(), np.arange(GRAPH.num_nodes), params, K=3, fan_outs=[None, 2, 2], estimator=estimator,
         loss=loss, optimizer=ReferenceOptimizer("sgd", "torch", lr=LR, weight_decay=0.0),
@@ -154,7 +160,7 @@ def npz(folder: Path, graph: Graph, **changes: Any) -> Path:
     target = np.repeat(np.arange(graph.num_nodes), graph.degree)
     arrays = {
         "edge_index": np.stack([graph.indices.numpy(), target]), "x": graph.x.numpy(), "y": graph.y.numpy(),
-        "graph_ids": graph.graph_ids.numpy(),
+        "graph_ids": graph.graph_ids.numpy(), "edge_weight": graph.edge_weight.numpy(),
         **{f"{s}_ids": getattr(graph, f"{s}_ids").numpy() for s in ("train", "val", "test")}, **changes,
     }  # fmt: skip
     np.savez(folder / "set.npz", **{name: array for name, array in arrays.items() if array is not None})
@@ -177,7 +183,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["evaluate", run]) == 0
     assert main(["inspect", str(file)]) == 0
     assert "7 graphs, 28 nodes" in capsys.readouterr().out
-    assert main(["predict", run, "--nodes", "9"]) == 1
+    assert main(["predict", run, "--nodes", "9"]) == 2
     assert "graph '9' is not in the graph; its graph ids are 0..6" in capsys.readouterr().err
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def _read(path: Path, dtype: type[np.generic], columns: int | None = None) -> np
     """The numbers of a text file, separated by commas, `[lines, columns]`."""
     with read_errors(path):
         require(path.stat().st_size <= MOST_BYTES, "it is larger than any such file")
-        table: np.ndarray[Any, Any] = np.loadtxt(path, dtype=dtype, delimiter=",", ndmin=2, encoding="utf-8")
+        with warnings.catch_warnings(action="ignore"):  # numpy warns of an empty file, which is an error here
+            table: np.ndarray[Any, Any] = np.loadtxt(path, dtype=dtype, delimiter=",", ndmin=2, encoding="utf-8")
         require(len(table) > 0, "it is empty")
         width = table.shape[1]
         require(columns in (None, width), f"it has {width} columns, not {columns}")

@@ -174,7 +174,7 @@ class NodeClassification(NodeTask):
         "average_precision": lambda z, y: m.average_precision(*m.indicators(z.softmax(dim=1), y)),
     }
     metrics = tuple(functions)
-    options = ("class_weight", "label_smoothing", "calibrate")
+    options: ClassVar[tuple[str, ...]] = ("class_weight", "label_smoothing", "calibrate")
 
     def make_readout(self, *, seed: int, dtype: torch.dtype) -> nn.Module | None:
         """The temperature, which is 1 until `finish` fits it."""
