@@ -26,6 +26,7 @@ from cvgnn.training.outputs import OUTPUTS
 from cvgnn.training.schedules import SCHEDULES
 from cvgnn.training.tasks import TASKS
 from cvgnn.training.tasks.edge_tasks import HEADS
+from cvgnn.training.tasks.graph_tasks import POOLS
 
 CHOICES = {
     "model": tuple(MODELS),
@@ -48,6 +49,7 @@ CHOICES = {
     "task": ("auto", *TASKS),
     "head": HEADS,
     "negatives": NEGATIVES,
+    "pool": POOLS,
 }
 
 NOT_WHOLE = (0, -1, True, 1.0, 2.5, "2", None)

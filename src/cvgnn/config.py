@@ -140,10 +140,14 @@ class TrainConfig:
     weight_decay: float = 5e-4
     """L2 coefficient, added to the gradient."""
 
-    task: Literal["auto", "node", "multilabel", "regression", "edge", "link"] = "auto"
+    task: Literal["auto", "node", "multilabel", "regression", "edge", "link", "graph"] = "auto"
     """What is learned: node = one class a node, multilabel = any number of labels a node, regression = numbers, edge =
-    classes of labelled edges, link = which pairs of nodes are edges; auto = what the labels of the nodes are: classes,
-    a matrix of 0 and 1, or floating point numbers."""
+    classes of labelled edges, link = which pairs of nodes are edges, graph = one class a graph of a set; auto = what
+    the labels are: classes, a matrix of 0 and 1, or floating point numbers."""
+
+    pool: Literal["mean", "sum", "set"] = "mean"
+    """Task graph: what a graph is classified by: mean or sum of the embeddings of its nodes, which are as wide as
+    hidden; set = an MLP of mean, maximum and sum."""
 
     metric: str | None = None
     """Metric on the validation nodes that selects the best epoch; accuracy, micro_f1 or mse if not given, by task (see
@@ -189,7 +193,7 @@ class TrainConfig:
     the whole graph in any case."""
 
     batch_size: int = 512
-    """Training nodes in a batch, or edges."""
+    """Training nodes in a batch, or edges, or graphs."""
 
     batches: Literal["shuffle", "replacement"] = "shuffle"
     """shuffle = epochs over a permutation of the training nodes, replacement = independent draws (Algorithm 1)."""

@@ -42,7 +42,7 @@ def evaluate_command(argv: Sequence[str]) -> int:
 
     run = read_run(command.run, source=moved_source(command.run, command.graph, command.root))
     found = run.evaluate()
-    names = run.result["class_names"] or [str(c) for c in range(run.task.out_channels)]
+    names = run.result["class_names"] or [str(c) for c in range(run.result["num_classes"])]
     print("\n".join(describe(found, names)))
     set_result({"run": str(command.run), "class_names": names, **found})
     return 0

@@ -26,6 +26,7 @@ class PredictCommand:
     Prints CSV, or writes a file with --out. The columns: node = its own id, class = the predicted one, probability =
     that of the class, label = the true class, split = train, val or test, and p_CLASS = the probability of each class.
     Several labels a node are in the column labels, separated by |, and numbers in the column prediction.
+    A run of task graph has one row a graph, and graph = its number instead of node.
     A few --nodes cost their neighborhood, not the graph; so do --new ones, which are not in it (see docs/inductive.md).
     Tasks edge and link predict for pairs of nodes, --edges; the columns: source, target, and score and probability of a
     link, or class and its probability.
@@ -35,7 +36,8 @@ class PredictCommand:
     """Folder that cvgnn train --out has written."""
 
     nodes: str | None = None
-    """Node ids separated by commas, or a file with one id per line; all nodes if not given."""
+    """Node ids separated by commas, or a file with one id per line; all nodes if not given. For a run of task graph:
+    numbers of graphs."""
 
     edges: Path | None = None
     """Tasks edge and link: table of pairs of nodes, .csv or .parquet, with the columns source and target."""
@@ -86,7 +88,8 @@ def predict_command(argv: Sequence[str]) -> int:
     run = read_run(command.run, source=moved_source(command.run, command.graph, command.root))
     if command.edges is not None or (run.task.of_pairs and command.embeddings is None):
         return written(command, pair_table(command, run), "pairs")
-    ids = None if command.nodes is None else find_nodes(run.graph, read_node_list(command.nodes))
+    item = run.task.items.kind if command.embeddings is None else "node"
+    ids = None if command.nodes is None else find_nodes(run.graph, read_node_list(command.nodes), item=item)
     if command.new:
         require(len(command.new) == 2, "--new takes two files: the table of new nodes, and that of their edges")
         require(command.nodes is None, "--new predicts all new nodes and no others; leave --nodes out")
@@ -98,7 +101,7 @@ def predict_command(argv: Sequence[str]) -> int:
         run, places = run.around_new(x, edges, weight, names=names)
         ids = places.numpy()
     table = predictions(run, ids, columns) if command.embeddings is None else embeddings(run, command.embeddings, ids)
-    return written(command, table, "nodes")
+    return written(command, table, f"{item}s")
 
 
 def pair_table(command: PredictCommand, run: Run) -> NodeTable:

@@ -8,6 +8,7 @@ from cvgnn.data.converters import from_scipy as from_scipy
 from cvgnn.data.edge_split import with_edge_labels as with_edge_labels
 from cvgnn.data.edges import from_edges as from_edges
 from cvgnn.data.graph import Graph as Graph
+from cvgnn.data.graph_set import from_graphs as from_graphs
 from cvgnn.data.propagation import AGGREGATIONS as AGGREGATIONS
 from cvgnn.data.propagation import NORMALIZATIONS as NORMALIZATIONS
 from cvgnn.data.propagation import Aggregation as Aggregation

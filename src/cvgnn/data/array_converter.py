@@ -52,6 +52,7 @@ def from_arrays(
     name: str = "graph",
     node_names: Sequence[Any] | np.ndarray | None = None,
     class_names: Sequence[str] | None = None,
+    graph_ids: Tensor | ArrayLike | None = None,
 ) -> Graph:
     """Build a `Graph` from arrays, with features of any kind, string labels, and a random split where none is given.
 
@@ -73,13 +74,16 @@ def from_arrays(
         name: for messages and records.
         node_names: the user's own node ids, integers or strings `[N]`, each once.
         class_names: the user's own labels; with string labels, all of them in the order to number them.
+        graph_ids: `[N]`, the graph of each node in a set of graphs, see `Graph`; `y` and the splits are then of graphs.
 
     >>> g = from_arrays([[0, 1], [1, 2]], x=np.eye(3), y=["b", "a", "b"], split=RandomSplit(seed=3))
     >>> g.y.tolist(), g.class_names, g.split
     ([1, 0, 1], ('a', 'b'), 'random: seed 3, fractions 0.6/0.2/0.2')
     """
-    labels, names = _labels(np.full(num_rows(x), -1) if y is None else y, class_names)
-    features = to_features(x, len(labels))
+    num_nodes = num_rows(x) if graph_ids is None else len(to_array(graph_ids, "graph_ids").reshape(-1))
+    labels, names = _labels(np.full(num_nodes, -1) if y is None else y, class_names)
+    num_nodes = len(labels) if graph_ids is None else num_nodes
+    features = to_features(x, num_nodes, "y" if graph_ids is None else "graph_ids")
     record = "given"
     if train_ids is None:
         for what, ids in (("val_ids", val_ids), ("test_ids", test_ids)):
@@ -98,9 +102,10 @@ def from_arrays(
         num_classes=_count_classes(labels, names) if num_classes is None else num_classes,
         directed=directed,
         name=name,
-        node_names=None if node_names is None else _checked_names(node_names, len(labels)),
+        node_names=None if node_names is None else _checked_names(node_names, num_nodes),
         class_names=names,
         split=record,
+        graph_ids=graph_ids,
     )
 
 
@@ -115,12 +120,13 @@ def split_mask(fields: Mapping[str, Any], part: str, num_nodes: int) -> np.ndarr
     return None if mask is None else checked_mask(mask, f"{part}_mask", num_nodes)
 
 
-def to_features(x: Any, num_labels: int) -> Tensor | SparseFeatures:
+def to_features(x: Any, num_nodes: int, by: str = "y") -> Tensor | SparseFeatures:
     """Convert features to what models train on: floating point, sparse below `DENSE_FROM`, else dense.
 
     Args:
         x: `[N, F]`, see `from_arrays`.
-        num_labels: the number of labels, which must be `N`; checked before memory of that size is allocated.
+        num_nodes: `N` by the array `by`; checked before memory of that size is allocated.
+        by: the name of that array, for the message.
 
     >>> to_features([[0, 2], [0, 0]], 2).tolist()
     [[0.0, 2.0], [0.0, 0.0]]
@@ -128,10 +134,10 @@ def to_features(x: Any, num_labels: int) -> Tensor | SparseFeatures:
     from scipy import sparse
 
     if not isinstance(x, list | tuple):
-        _check_shape(np.shape(x), num_labels)
+        _check_shape(np.shape(x), num_nodes, by)
     csr = _csr(x)
     if csr is None:
-        dense = _dense(x, num_labels)
+        dense = _dense(x, num_nodes, by)
         if _is_dense(int(np.count_nonzero(dense)), dense.shape):
             return torch.from_numpy(dense)
         csr = sparse.csr_array(dense)
@@ -183,12 +189,12 @@ def _cpu(x: Tensor) -> Tensor:
     return x.detach().cpu().to(torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype)
 
 
-def _dense(x: Any, num_rows: int) -> np.ndarray:
+def _dense(x: Any, num_nodes: int, by: str) -> np.ndarray:
     try:
         array = np.asarray(_cpu(x) if isinstance(x, Tensor) else x)
     except ValueError:
         raise CvgnnError("x is ragged: its rows differ in length; give every node the same features") from None
-    _check_shape(array.shape, num_rows)
+    _check_shape(array.shape, num_nodes, by)
     array = np.ascontiguousarray(array, dtype=_float(array.dtype))
     return array if array.flags.writeable else array.copy()
 
@@ -198,9 +204,10 @@ def _is_dense(nonzero: int, shape: tuple[int, int]) -> bool:
     return size == 0 or nonzero / size >= DENSE_FROM
 
 
-def _check_shape(shape: tuple[int, ...], num_labels: int) -> None:
+def _check_shape(shape: tuple[int, ...], num_nodes: int, by: str) -> None:
     require(len(shape) == 2, f"x must be a matrix [N, F]; it has shape {list(shape)}")
-    require(shape[0] == num_labels, f"x has {shape[0]} rows but y has {num_labels} labels; both need one per node")
+    entries = f"{by} has {num_nodes} {'labels' if by == 'y' else 'entries'}"
+    require(shape[0] == num_nodes, f"x has {shape[0]} rows but {entries}; both need one per node")
     require(shape[1] < 2**31, f"x has {shape[1]} columns; at most {2**31 - 1} can be used")
 
 

@@ -34,6 +34,7 @@ def from_edges(
     node_names: np.ndarray | None = None,
     class_names: Sequence[str] | None = None,
     split: str = "given",
+    graph_ids: Tensor | ArrayLike | None = None,
 ) -> Graph:
     """Build a `Graph` from PyG-style edges.
 
@@ -52,6 +53,7 @@ def from_edges(
         name: for messages and records.
         node_names, class_names: the user's own node ids and labels, kept for predictions.
         split: the origin of the split, for the record.
+        graph_ids: `[N]`, the graph of each node in a set of graphs, see `Graph`; `y` and the splits are then of graphs.
 
     >>> g = from_edges([[0, 1, 1, 2], [1, 0, 2, 2]], x=torch.eye(3), y=[0, 1, 1], train_ids=[0, 2])
     >>> g.indptr.tolist(), g.indices.tolist()
@@ -65,6 +67,8 @@ def from_edges(
     labels = to_labels(to_array(dense_labels(y), "y").copy())  # the caller may change theirs later
     if num_classes is None:
         num_classes = int(labels.max(initial=0)) + 1 if labels.ndim == 1 else labels.shape[1]
+    graphs = None if graph_ids is None else torch.from_numpy(_integers(graph_ids, "graph_ids").astype(np.int64))
+    num_items = num_nodes if graphs is None else len(labels)
     indptr, indices, weight = compress(source, target, weight, num_nodes, directed=directed)
     return Graph(
         indptr=torch.from_numpy(indptr),
@@ -73,14 +77,15 @@ def from_edges(
         x=features,
         y=torch.from_numpy(labels),
         num_classes=num_classes,
-        train_ids=_as_ids(train_ids, "train_ids", num_nodes),
-        val_ids=_as_ids(val_ids, "val_ids", num_nodes),
-        test_ids=_as_ids(test_ids, "test_ids", num_nodes),
+        train_ids=_as_ids(train_ids, "train_ids", num_items),
+        val_ids=_as_ids(val_ids, "val_ids", num_items),
+        test_ids=_as_ids(test_ids, "test_ids", num_items),
         directed=directed,
         name=name,
         node_names=node_names,
         class_names=None if class_names is None else tuple(class_names),
         split=split,
+        graph_ids=graphs,
         built=True,
     )
 

@@ -30,9 +30,11 @@ class Graph:
         edge_weight: float `[E]`, positive, or None for weight 1 everywhere.
         x: features, dense float `[N, F]` or `SparseFeatures`.
         y: int64 `[N]`, class of each node; -1 where unknown (allowed outside the split only). Or several labels a node,
-            int8 `[N, L]`, 0 or 1; or numbers, floating point `[N, T]`. See `cvgnn.data.labels`.
+            int8 `[N, L]`, 0 or 1; or numbers, floating point `[N, T]`. See `cvgnn.data.labels`. With `graph_ids`, one
+            row a graph instead of one a node.
         num_classes: `C`; classes lie in `0..C-1`. The number of columns of a matrix.
-        train_ids, val_ids, test_ids: int64, node ids, disjoint; `train_ids` is not empty.
+        train_ids, val_ids, test_ids: int64, node ids, disjoint; `train_ids` is not empty. Numbers of graphs with
+            `graph_ids`.
         directed: whether the reverse of an edge may be missing (then `N_v` are the sources of messages to `v`).
         name: for messages and records.
         node_names: int64 or string `[N]`, the user's own node ids; None where they are `0..N-1`.
@@ -41,6 +43,8 @@ class Graph:
         split: the origin of the split, for the record: `"given"`, or the seed and sizes of a random one.
         edge_label_index: int64 `[2, M]`, labelled pairs of nodes, for task `edge`; see `cvgnn.data.with_edge_labels`.
         edge_label: int64 `[M]`, their classes from 0; -1 where unknown.
+        graph_ids: int64 `[N]`, the graph of each node where this is a set of graphs without edges between them, as
+            `batch` in PyG: ascending from 0, each graph with at least one node. None for one graph.
         PX: `P X` where it is precomputed, in `x`'s form, for the normalization named by `PX_normalization`.
         validated: skip all checks, for a graph whose arrays were checked when they were written.
         built: skip the check of the structure, for one that `from_edges` made.
@@ -63,6 +67,7 @@ class Graph:
     preprocessing: dict[str, Any] | None = None
     edge_label_index: Tensor | None = None
     edge_label: Tensor | None = None
+    graph_ids: Tensor | None = None
     PX: Tensor | SparseFeatures | None = None
     PX_normalization: str | None = None
     validated: InitVar[bool] = False
@@ -71,24 +76,26 @@ class Graph:
     def __post_init__(self, validated: bool, built: bool) -> None:
         if validated:
             return
-        for name in ("indptr", "indices", *IDS):
+        graph_ids = () if self.graph_ids is None else ("graph_ids",)
+        for name in ("indptr", "indices", *IDS, *graph_ids):
             _require_integers(getattr(self, name), name)
         require_integer("num_classes", self.num_classes, at_least=1)
         if not built:
             self.check_structure()
-        dtypes = {"indptr": torch.int64, "indices": torch.int32}
+        dtypes = {"indptr": torch.int64, "indices": torch.int32, **dict.fromkeys(graph_ids, torch.int64)}
         for name, dtype in dtypes.items():
             object.__setattr__(self, name, getattr(self, name).to(dtype).contiguous())
-        for name in IDS:
-            object.__setattr__(self, name, _sorted_ids(getattr(self, name), name, self.num_nodes))
         self._check_features()
         require(isinstance(self.y, Tensor), f"y must be a tensor, not {type(self.y).__name__}")
-        n, y = self.num_nodes, to_labels(self.y.numpy())
+        y = to_labels(self.y.numpy())
         object.__setattr__(self, "y", torch.from_numpy(y))
-        require(len(y) == n, f"y must have one label per node, [{n}]; it has shape {list(self.y.shape)}")
+        n, item = (self.num_nodes, "node") if self.graph_ids is None else (self._check_graph_ids(), "graph")
+        require(len(y) == n, f"y must have one label per {item}, [{n}]; it has shape {list(self.y.shape)}")
+        for name in IDS:
+            object.__setattr__(self, name, _sorted_ids(getattr(self, name), name, n, item))
         count = self.num_classes
         require(y.ndim == 1 or y.shape[1] == count, f"y has {y.shape[-1]} columns, but num_classes is {count}")
-        check_split({name: getattr(self, name).numpy() for name in IDS}, y, self.num_classes)
+        check_split({name: getattr(self, name).numpy() for name in IDS}, y, self.num_classes, item=item)
         self._check_names()
         self._check_edge_labels()
 
@@ -117,12 +124,20 @@ class Graph:
         """What `y` holds: `"classes"`, `"labels"` or `"targets"`."""
         return "targets" if self.y.is_floating_point() else "labels" if self.y.dim() == 2 else "classes"
 
+    @property
+    def train_nodes(self) -> Tensor:
+        """int64, the training nodes: `train_ids`, or the nodes of these graphs."""
+        if self.graph_ids is None:
+            return self.train_ids
+        return torch.isin(self.graph_ids, self.train_ids).nonzero().flatten()
+
     def __repr__(self) -> str:
         kind = "sparse" if isinstance(self.x, SparseFeatures) else "dense"
         sizes = "/".join(str(ids.numel()) for ids in (self.train_ids, self.val_ids, self.test_ids))
         edges = f"{self.num_edges} directed edges" if self.directed else f"{self.num_edges // 2} edges"
+        graphs = "" if self.graph_ids is None else f"{len(self.y)} graphs, "
         return (
-            f"Graph({self.name}: {self.num_nodes} nodes, {edges}, {self.num_features} {kind} features, "
+            f"Graph({self.name}: {graphs}{self.num_nodes} nodes, {edges}, {self.num_features} {kind} features, "
             f"{self.num_classes} {self.label_kind}, split {sizes})"
         )
 
@@ -155,6 +170,27 @@ class Graph:
             "PX must have the shape of x, and PX_normalization must name the normalization it was made with",
         )
         check_finite("x", self.x)
+
+    def _check_graph_ids(self) -> int:
+        """Refuse graph ids that are not those of separate graphs; returns the number of graphs."""
+        assert self.graph_ids is not None
+        ids, n = self.graph_ids, self.num_nodes
+        require(len(ids) == n, f"graph_ids must name the graph of every node, [{n}]; it has shape {list(ids.shape)}")
+        steps = ids.diff(prepend=ids.new_tensor([-1]))
+        bad = ((steps < 0) | (steps > 1)).nonzero().flatten().tolist()
+        if bad or int(steps[0]) != 1:
+            node = bad[0] if bad else 0
+            raise CvgnnError(
+                f"graph_ids must ascend from 0 without a gap, the nodes of a graph one after another; node {node} has "
+                f"{int(ids[node])} after {int(ids[node - 1]) if node else 'nothing'}"
+            )
+        between = (ids.repeat_interleave(self.degree) != ids[self.indices.long()]).nonzero().flatten().tolist()
+        if between:
+            v, u = int(torch.searchsorted(self.indptr, between[0], right=True)) - 1, int(self.indices[between[0]])
+            raise CvgnnError(
+                f"nodes {u} and {v} have an edge, but graph_ids puts them into graphs {int(ids[u])} and {int(ids[v])}"
+            )
+        return int(ids[-1]) + 1
 
     def _check_names(self) -> None:
         n, c = self.num_nodes, self.num_classes
@@ -209,11 +245,11 @@ def _require_integers(values: object, what: str) -> None:
     )
 
 
-def _sorted_ids(ids: Tensor, what: str, num_nodes: int) -> Tensor:
+def _sorted_ids(ids: Tensor, what: str, count: int, item: str) -> Tensor:
     ids = ids.to(torch.int64).sort().values  # a copy
     for node in ids[[0, -1]].tolist() if ids.numel() else ():
-        require(0 <= node < num_nodes, f"{what} must lie in 0..{num_nodes - 1}; found {node}")
+        require(0 <= node < count, f"{what} must lie in 0..{count - 1}; found {node}")
     twice = ids[1:][ids[1:] == ids[:-1]].tolist()
     if twice:
-        raise CvgnnError(f"{what} names node {twice[0]} twice")
+        raise CvgnnError(f"{what} names {item} {twice[0]} twice")
     return ids

@@ -72,7 +72,13 @@ def check_offsets(name: str, indptr: np.ndarray, total: int, *, ends_only: bool 
 
 
 def check_split(
-    splits: Mapping[str, np.ndarray], y: np.ndarray, num_classes: int, *, limit: int | None = None, suffix: str = ""
+    splits: Mapping[str, np.ndarray],
+    y: np.ndarray,
+    num_classes: int,
+    *,
+    limit: int | None = None,
+    suffix: str = "",
+    item: str = "node",
 ) -> None:
     """Refuse split ids that do not exist, repeat, overlap or have no label, and labels outside the classes.
 
@@ -82,32 +88,33 @@ def check_split(
         num_classes: `C`.
         limit: arrays of more entries are checked only at both ends, or not at all.
         suffix: appended to the names of the arrays in messages.
+        item: what has a label, node or graph, for messages.
     """
     # A graph without any label is one to predict on: it needs no split.
     empty = splits["train_ids"].size == 0 and bool(labelled(y).any())
-    require(not empty, f"the training split is empty: train_ids{suffix} must name at least one node")
+    require(not empty, f"the training split is empty: train_ids{suffix} must name at least one {item}")
     for name, ids in splits.items():
         for end in ids[[0, -1]].tolist() if ids.size else ():
-            require(0 <= end < len(y), f"{name}{suffix} names node {end}; ids lie in 0..{len(y) - 1}")
+            require(0 <= end < len(y), f"{name}{suffix} names {item} {end}; ids lie in 0..{len(y) - 1}")
     small = {name: ids for name, ids in splits.items() if ids.size and (limit is None or ids.size <= limit)}
     for name, ids in small.items():
         ascending = not falls_somewhere(ids, strictly=True)
         require(ascending, f"{name}{suffix} must be in ascending order, each id once; it is not")
     for (name, ids), (other, others) in itertools.combinations(small.items(), 2):
         at = first_bad(ids, lambda part, others=others: _isin_sorted(part, others))  # type: ignore[misc]
-        both = f"node {ids[at or 0]} is in both {name}{suffix} and {other}{suffix}"
+        both = f"{item} {ids[at or 0]} is in both {name}{suffix} and {other}{suffix}"
         require(at is None, f"{both}; splits must be disjoint")
     if limit is None or y.size <= limit:
         at = first_bad(y, lambda part: bad_rows(part, num_classes))
         if y.ndim == 1:
             rule = f"classes lie in 0..{num_classes - 1}, and -1 is unknown"
-            require(at is None, f"y{suffix} gives node {at} the class {y[at or 0]}; {rule}")
+            require(at is None, f"y{suffix} gives {item} {at} the class {y[at or 0]}; {rule}")
         rule = "are finite, and NaN is unknown" if y.dtype.kind == "f" else "are 0 or 1, and a row of -1 is unknown"
-        require(at is None, f"y{suffix} gives node {at} other values than it may have: they {rule}")
+        require(at is None, f"y{suffix} gives {item} {at} other values than it may have: they {rule}")
         for name, ids in small.items():
             at = first_bad(ids, lambda part: ~labelled(y[part]))
             sign = "NaN" if y.dtype.kind == "f" else "-1"
-            unlabelled = f"{name}{suffix} names node {ids[at or 0]}, which has no label ({sign})"
+            unlabelled = f"{name}{suffix} names {item} {ids[at or 0]}, which has no label ({sign})"
             require(at is None, f"{unlabelled}; leave it out of the split")
 
 

@@ -7,6 +7,7 @@ from cvgnn.sampling.batch import Block as Block
 from cvgnn.sampling.features import FEATURE_NORMS as FEATURE_NORMS
 from cvgnn.sampling.features import FeatureSource as FeatureSource
 from cvgnn.sampling.features import propagate_features as propagate_features
+from cvgnn.sampling.graph_items import GraphItems as GraphItems
 from cvgnn.sampling.items import Items as Items
 from cvgnn.sampling.items import NodeItems as NodeItems
 from cvgnn.sampling.items import Targets as Targets

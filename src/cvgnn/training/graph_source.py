@@ -8,6 +8,7 @@ from typing import Any
 from cvgnn.config import IN_MEMORY, GraphSource
 from cvgnn.data import Graph, RandomSplit
 from cvgnn.data.named import load
+from cvgnn.data.named.catalog import GRAPH_SETS
 from cvgnn.data.named.synthetic import PRESETS, VERSION
 from cvgnn.data.store import is_store
 from cvgnn.data.table_options import TableOptions
@@ -52,7 +53,8 @@ def load_source(
         assert source.name is not None
         given = source.given()
         require(not given, f"{source.name} is no folder of tables, so {', '.join(given)} does nothing; leave it out")
-        graph = load(source.name, source.root, directed=source.directed)
+        own = split if source.name in GRAPH_SETS else None
+        graph = load(source.name, source.root, directed=source.directed, split=own)
     else:
         from cvgnn.data.io import read_graph
 

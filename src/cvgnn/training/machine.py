@@ -49,7 +49,8 @@ def batch_rows(graph: Graph, config: TrainConfig) -> float:
     if (ends := _ENDS.get(config.task)) is not None:
         receptive_field = float(min(config.batch_size * ends, graph.num_nodes))
     else:
-        receptive_field = float(min(config.batch_size, graph.train_ids.numel()))
+        # An item is a node, or a graph: then it stands for a mean number of nodes.
+        receptive_field = float(min(config.batch_size, graph.train_ids.numel())) * graph.num_nodes / len(graph.y)
     # Each sampled hop adds to every node its drawn neighbors; the node itself stays in the field.
     for fan_out in config.num_neighbors * (1 if len(config.num_neighbors) > 1 else config.hops):
         mean_degree = graph.num_edges / graph.num_nodes

@@ -92,7 +92,7 @@ def neighborhood(
     old = torch.from_numpy(nodes[nodes < n])
     new = len(nodes) - len(old)
     none = torch.empty(0, dtype=torch.int64)
-    x, y = feature_rows(graph.x, old), graph.y[old]
+    x, y = feature_rows(graph.x, old), graph.y[old] if graph.graph_ids is None else graph.y[:0]
     part = dataclasses.replace(
         graph,
         indptr=offsets(np.searchsorted(nodes, row), len(nodes)),
@@ -100,6 +100,7 @@ def neighborhood(
         edge_weight=_weights(graph.edge_weight, position, added),
         x=x if added is None else _stacked(x, added.x),
         y=y if added is None else torch.cat([y, unknown_labels(new, like=y)]),
+        graph_ids=None,
         train_ids=none, val_ids=none, test_ids=none,
         node_names=None,
         edge_label_index=None, edge_label=None,

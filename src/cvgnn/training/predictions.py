@@ -95,10 +95,11 @@ def check_format(file: Path, *, overwrite: bool = True) -> None:
 
 def column_names(run: Run) -> list[str]:
     """The columns of `predictions`: `node`, what the task predicts, `split`, and the probabilities, `p_CLASS`."""
-    nothing = next(run.model.parameters()).new_empty(0, run.task.out_channels)
+    empty = next(run.model.parameters()).new_empty(0, run.task.out_channels)
+    nothing = run.task.item_rows(lambda ids: empty, torch.empty(0, dtype=torch.int64))
     names = list(run.task.prediction_columns(nothing, [], run.result["class_names"], run.model.readout))
     probabilities = [name for name in names if name.startswith("p_")]
-    return ["node", *names[: len(names) - len(probabilities)], "split", *probabilities]
+    return [run.task.items.kind, *names[: len(names) - len(probabilities)], "split", *probabilities]
 
 
 def check_columns(run: Run, columns: Sequence[str]) -> list[str]:
@@ -123,26 +124,26 @@ def check_columns(run: Run, columns: Sequence[str]) -> list[str]:
 
 @torch.no_grad()
 def predictions(run: Run, ids: np.ndarray | None = None, columns: Sequence[str] = ()) -> NodeTable:
-    """The predictions for `ids` (all nodes if not given), by exact inference.
+    """The predictions for `ids` (all nodes, or graphs of a set, if not given), by exact inference.
 
     Args:
         run: a finished run.
-        ids: int64, node ids.
+        ids: int64, node ids, or numbers of graphs.
         columns: of `column_names`, and `probabilities` for one column a class; all if there are none. `label` is the
             true one, -1 or empty where it is unknown, `split` is train, val, test or empty.
     """
     chosen, nodes = check_columns(run, columns), _as_list(ids)
     names = run.result["class_names"]  # of the graph it was trained on: another graph may number its classes otherwise
     table = {
-        "node": node_names(run.graph, ids),
+        run.task.items.kind: item_names(run, ids),
         "split": _splits(run.graph, ids),
-        **run.task.prediction_columns(run.outputs(nodes), nodes, names, run.model.readout),
+        **run.task.prediction_columns(run.item_rows(nodes), nodes, names, run.model.readout),
     }
     return NodeTable({name: table[name] for name in chosen})
 
 
 def _splits(graph: Graph, ids: np.ndarray | None) -> np.ndarray:
-    split = np.full(graph.num_nodes, "", dtype="<U5")
+    split = np.full(len(graph.y), "", dtype="<U5")
     for name in SPLITS:
         split[getattr(graph, f"{name}_ids").numpy()] = name
     return split if ids is None else split[ids]
@@ -159,22 +160,30 @@ def node_names(graph: Graph, ids: np.ndarray | None) -> np.ndarray:
     return names if ids is None else names[ids]
 
 
-def find_nodes(graph: Graph, names: Sequence[str]) -> np.ndarray:
+def item_names(run: Run, ids: np.ndarray | None) -> np.ndarray:
+    """The user's own ids of the nodes `ids`, or the numbers of the graphs `ids` of a set (of all if not given)."""
+    if run.task.items.kind == "node":
+        return node_names(run.graph, ids)
+    return np.arange(len(run.graph.y)) if ids is None else ids
+
+
+def find_nodes(graph: Graph, names: Sequence[str], *, item: str = "node") -> np.ndarray:
     """The positions of nodes given by the user's own ids, in the order given.
 
     Args:
         graph: the graph of the nodes.
         names: ids as text.
+        item: `"graph"` for the graphs of a set, which are numbered from 0.
     """
-    known = node_names(graph, None)
+    known = node_names(graph, None) if item == "node" else np.arange(len(graph.y))
     texts = known if known.dtype.kind == "U" else known.astype(np.str_)
     order = np.argsort(texts, kind="stable")  # a binary search per id; a dict of all names would take more memory
     wanted = np.asarray(names, dtype=np.str_)
     positions: np.ndarray = order[np.searchsorted(texts, wanted, sorter=order).clip(max=len(texts) - 1)]
     missing = np.flatnonzero(texts[positions] != wanted)
     if missing.size:
-        kind = f"0..{graph.num_nodes - 1}" if graph.node_names is None else f"such as {known[0]!s}"
-        raise CvgnnError(f"node {names[int(missing[0])]!r} is not in the graph; its node ids are {kind}")
+        kind = f"such as {known[0]!s}" if item == "node" and graph.node_names is not None else f"0..{len(known) - 1}"
+        raise CvgnnError(f"{item} {names[int(missing[0])]!r} is not in the graph; its {item} ids are {kind}")
     return positions
 
 

@@ -124,7 +124,8 @@ def graph_digest(graph: Graph, source: GraphSource) -> str:
         return digest(describe_store(source.graph))  # the arrays may be larger than memory
     total = hashlib.sha256(repr((graph.num_nodes, graph.num_features, graph.num_classes, graph.directed)).encode())
     # Names and class names do not count: they change no number.
-    for name in ("indptr", "indices", "edge_weight", "x", "y", "train_ids", "val_ids", "test_ids", "PX", *_EDGE_LABELS):
+    arrays = ("indptr", "indices", "edge_weight", "x", "y", "train_ids", "val_ids", "test_ids", "graph_ids", "PX")
+    for name in (*arrays, *_EDGE_LABELS):
         value = getattr(graph, name)
         parts = (value.indptr, value.indices, value.values) if isinstance(value, SparseFeatures) else (value,)
         for part in parts:

@@ -92,7 +92,7 @@ class Run:
         return self.rows or build_features(self.task.graph, self.propagation, self.config, self.model)
 
     def predict(self, ids: Tensor | Sequence[Any] | None = None) -> Tensor:
-        """What the task predicts for `ids` (for all nodes if not given), by exact inference.
+        """What the task predicts for `ids` (for all nodes, or all graphs of a set, if not given), by exact inference.
 
         Classes, int64 `[n]`; 0 or 1 for each label, int8 `[n, L]`; or numbers, `[n]` or `[n, T]`. Tasks `edge` and
         `link` predict for pairs of nodes: `ids` is `[n, 2]`.
@@ -109,7 +109,7 @@ class Run:
     def _predicted(self, ids: Tensor | Sequence[Any] | None, what: Callable[..., Tensor]) -> Tensor:
         if self.task.of_pairs:
             return torch.cat([what(rows, self.model.readout) for rows in self.pair_rows(ids)])
-        return what(self.outputs(ids), self.model.readout)  # type: ignore[arg-type]
+        return what(self.item_rows(ids), self.model.readout)  # type: ignore[arg-type]
 
     def pair_rows(self, pairs: Tensor | Sequence[Any] | np.ndarray | None) -> Iterator[Tensor]:
         """The network's outputs for pairs of nodes `[n, 2]`, in pieces `[2, m, out_channels]`."""
@@ -123,6 +123,12 @@ class Run:
         assert place is not None
         rows = self.outputs(nodes)  # each node once, and few nodes cost their neighborhood
         return (rows[part] for part in torch.split(place, PAIRS_AT_A_TIME, dim=1))
+
+    @torch.no_grad()
+    def item_rows(self, ids: Tensor | list[int] | None = None) -> Tensor:
+        """The rows from which the task predicts for `ids`: outputs of nodes, or what is pooled of those of graphs."""
+        index = None if ids is None else self._positions(ids, len(self.graph.y), self.task.items.kind)
+        return self.task.item_rows(self.outputs, index)
 
     def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """`[n, out_channels]`: what the network computes for `ids` (for all nodes if not given), such as logits."""
@@ -226,7 +232,7 @@ class Run:
         """Rows `ids` of what `infer` computes from model, features and `P`."""
         if ids is None:
             return infer(self.model, self.features, self.propagation)
-        index = self._positions(ids)
+        index = self._positions(ids, self.graph.num_nodes)
         near = None
         if self.propagation.left.device.type == "cpu":
             near = neighborhood(self.task.graph, self.propagation, index, self.model.num_layers)
@@ -235,17 +241,18 @@ class Run:
         features = build_features(near.graph, near.propagation, self.config, self.model)
         return infer(self.model, features, near.propagation)[near.places]
 
-    def _positions(self, ids: Tensor | list[int]) -> Tensor:
-        index, n = torch.as_tensor(ids), self.graph.num_nodes
+    def _positions(self, ids: Tensor | list[int], n: int, item: str = "node") -> Tensor:
+        index = torch.as_tensor(ids)
         if index.dtype == torch.bool and index.shape == (n,):
             return index.nonzero().flatten()
         require(
             index.dim() == 1 and (index.numel() == 0 or index.dtype in (torch.int32, torch.int64)),
-            f"ids must be a list of node ids or a mask of {n} booleans, not {index.dtype} of shape {list(index.shape)}",
+            f"ids must be a list of {item} ids or a mask of {n} booleans, not {index.dtype} of shape "
+            f"{list(index.shape)}",
         )
         bad = index[(index < 0) | (index >= n)].tolist()
         if bad:
-            raise CvgnnError(f"node {bad[0]} does not exist; ids must lie in 0..{n - 1}")
+            raise CvgnnError(f"{item} {bad[0]} does not exist; ids must lie in 0..{n - 1}")
         return index.long()
 
 

@@ -31,7 +31,7 @@ def scale_ratio(graph: Graph) -> float:
     """
     if not isinstance(graph.x, torch.Tensor):
         return 1.0
-    x = graph.x[graph.train_ids[:_ROWS_LOOKED_AT]].double()
+    x = graph.x[graph.train_nodes[:_ROWS_LOOKED_AT]].double()
     scale = (x * x).mean(dim=0).sqrt()[(x != 0).double().mean(dim=0) > 0.5]
     return float(scale.max() / scale.min()) if scale.numel() > 1 else 1.0
 
@@ -51,7 +51,7 @@ def standardize(graph: Graph, preprocessing: dict[str, Any] | None = None) -> Gr
     names = [f"x{j}" for j in range(graph.num_features)]
     x = (graph.x if isinstance(graph.x, torch.Tensor) else graph.x.to_dense()).numpy()
     if preprocessing is None:
-        train = x[graph.train_ids.numpy()].astype(np.float64)
+        train = x[graph.train_nodes.numpy()].astype(np.float64)
         cells = {name: train[:, j] for j, name in enumerate(names)}
         fitted = Preprocessing.fit(cells, np.arange(len(train)), _no_mistake)
         _log.info("columns of %s differ in scale by a factor of %.0f, so they are standardised", graph.name, ratio)

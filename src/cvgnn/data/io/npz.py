@@ -21,7 +21,7 @@ _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 KEYS = (
     *("edge_index", "edges", "edge_weight", "x", *_SPARSE, "y"),
     *(f"{part}_{form}" for form in ("ids", "mask") for part in SPLITS),
-    *("node_names", "class_names", "num_classes", "edge_label_index", "edge_label"),
+    *("node_names", "class_names", "num_classes", "edge_label_index", "edge_label", "graph_ids"),
 )
 
 
@@ -33,6 +33,7 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
             `x_indptr`, `x_shape`; `y`, labels as in `from_arrays`; optionally `edge_weight` `[m]`, `train_ids`,
             `val_ids`, `test_ids` (or `train_mask`, ... `[N]`), `node_names` `[N]`, `class_names` `[C]`, `num_classes`;
             for task `edge`, pairs of nodes `edge_label_index` `[2, M]` and their classes `edge_label` `[M]`.
+            For a set of graphs `graph_ids` `[N]`; `y` and the splits are then of graphs.
         split, directed: as in `read_graph`.
     """
     arrays = _read_arrays(path)
@@ -62,6 +63,7 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
         name=path.stem,
         node_names=arrays.get("node_names"),
         class_names=None if names is None else names.astype(str).tolist(),
+        graph_ids=arrays.get("graph_ids"),
     )
     if "edge_label_index" not in arrays and "edge_label" not in arrays:
         return graph

@@ -24,9 +24,10 @@ class Counts:
     """The sizes of a data set.
 
     Args:
-        nodes, features, classes: as in Table 2 of the paper.
+        nodes, features, classes: as in Table 2 of the paper. Nodes of a set of graphs are those of all.
         edges: undirected edges, each counted once. For ogbn-arxiv: the directed citations that upstream lists.
-        split: number of training, validation and test nodes; empty where upstream gives shares only.
+        split: number of training, validation and test nodes, empty where upstream gives shares only; of a set of
+            graphs, the graphs of its random split.
         table2_edges: the edge column of Table 2, None if the data set is not in the table. Table 2 counts the entries
             of `A + I`: both directions of each edge and one self loop per node. For ogbn-arxiv, one direction only.
     """
@@ -73,7 +74,7 @@ class Dataset:
         files: upstream's raw files, relative to the folder that holds them.
         inner: name of that folder in upstream's archive, "" if the files are at its top.
         places: sub-folders of a root that may hold the files, the most likely first; "" is the root itself.
-        downloads: the downloads that together contain all files.
+        downloads: the downloads that together contain all files; none where the user has to bring them.
         bundled: whether it comes with the package.
     """
 
@@ -113,3 +114,5 @@ CATALOG: dict[str, Dataset] = {
 }
 SYNTHETIC: dict[str, Counts] = {name: entry["counts"] for name, entry in _ENTRIES.items() if "synthetic" in entry}
 SYNTHETIC_OPTIONS: dict[str, dict[str, Any]] = {name: _ENTRIES[name]["synthetic"] for name in SYNTHETIC}
+GRAPH_SETS = {"mutag": "MUTAG", "proteins": "PROTEINS"}
+"""The data sets that are sets of graphs, and how their raw files are named."""

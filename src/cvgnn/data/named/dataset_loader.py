@@ -5,19 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from cvgnn.data.named.catalog import CATALOG, SYNTHETIC, Counts
+from cvgnn.data.named.catalog import CATALOG, GRAPH_SETS, SYNTHETIC, Counts
 from cvgnn.data.named.raw_folder import raw_folder
-from cvgnn.errors import CvgnnError, require_known
+from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.utils.cache_folder import cache_folder
 
 if TYPE_CHECKING:
-    from cvgnn.data import Graph
+    from cvgnn.data import Graph, RandomSplit
 
 _SPLIT_IDS = {"training": "train_ids", "validation": "val_ids", "test": "test_ids"}
 DATASETS: tuple[str, ...] = (*CATALOG, *SYNTHETIC)
 
 
-def load(name: str, root: str | Path | None = None, *, directed: bool = False) -> Graph:
+def load(
+    name: str, root: str | Path | None = None, *, directed: bool = False, split: RandomSplit | None = None
+) -> Graph:
     """Load a named data set.
 
     Args:
@@ -25,11 +27,13 @@ def load(name: str, root: str | Path | None = None, *, directed: bool = False) -
             split by time, `"flickr"`, `"ppi"`, `"yelp"` and `"amazon"` with GraphSAINT's split (the last three have
             several labels a node), `"reddit"` with the split of DGL and PyG; or a synthetic graph:
             `"synthetic-flickr"`, `"synthetic-arxiv"`, `"synthetic-reddit"` have the sizes of the real ones,
-            `"synthetic-20k"` has 20,000 nodes.
+            `"synthetic-20k"` has 20,000 nodes. `"mutag"` and `"proteins"` are sets of graphs; their raw files are not
+            downloaded.
         root: folder with upstream's raw files, at its top or in the sub-folders that PyG, OGB or GraphSAINT use;
             nothing is written there. None for the cache folder (`CVGNN_HOME`), into which missing files are
             downloaded. For a synthetic graph: the folder in which it is generated on first use.
         directed: keep ogbn-arxiv directed, as the released code of the paper did.
+        split: the random split of a set of graphs, by graph; `RandomSplit()` if not given. Others have their own.
 
     >>> load("citeseer")
     Graph(citeseer: 3327 nodes, 4552 edges, 3703 sparse features, 6 classes, split 120/500/1000)
@@ -37,6 +41,7 @@ def load(name: str, root: str | Path | None = None, *, directed: bool = False) -
     require_known("dataset", name, DATASETS)
     if directed and name != "ogbn-arxiv":
         raise CvgnnError(f"dataset {name!r} has no directions; directed=True is for ogbn-arxiv")
+    require(split is None or name in GRAPH_SETS, f"dataset {name!r} has its own split; leave split out")
     # The readers import torch, which takes seconds; a list of names does not need it.
     if name in SYNTHETIC:
         from cvgnn.data.named.synthetic import load_preset
@@ -48,6 +53,10 @@ def load(name: str, root: str | Path | None = None, *, directed: bool = False) -
 
         return load_bundled_citeseer()
     folder = raw_folder(dataset, None if root is None else Path(root))
+    if name in GRAPH_SETS:
+        from cvgnn.data.named.tu_layout import read_tu
+
+        return read_tu(folder, GRAPH_SETS[name], split=split)
     if name in ("citeseer", "cora", "pubmed"):
         from cvgnn.data.named.planetoid import read_planetoid
 
@@ -113,13 +122,14 @@ def compare(graph: Graph, counts: Counts) -> list[CountCheck]:
         source, edges = "upstream", 2 * counts.edges + counts.nodes
     else:
         source, edges = "Table 2", counts.table2_edges
+    item, origin = ("nodes", "upstream") if graph.graph_ids is None else ("graphs", "cvgnn")
     return [
         CountCheck("nodes", counts.nodes, graph.num_nodes, source),
         CountCheck("features", counts.features, graph.num_features, source),
         CountCheck("edges, with self loops", edges, graph.num_edges + graph.num_nodes, source),
         CountCheck("classes", counts.classes, graph.num_classes, source),
         *(
-            CountCheck(f"{part} nodes", published, getattr(graph, ids).numel(), "upstream")
+            CountCheck(f"{part} {item}", published, getattr(graph, ids).numel(), origin)
             for (part, ids), published in zip(_SPLIT_IDS.items(), counts.split, strict=False)
         ),
     ]

@@ -37,6 +37,11 @@ def raw_folder(dataset: Dataset, root: Path | None) -> Path:
         folder = find_folder(dataset, home)
         if folder is not None and not missing_files(dataset, folder):
             return folder
+        require(
+            bool(dataset.downloads),
+            f"dataset {dataset.name!r} is not downloaded by cvgnn; put {', '.join(dataset.files)} into {home / 'raw'}, "
+            "or give the folder that has the files as root (--root on the command line)",
+        )
         _fill(dataset, home / "raw")
         return home / "raw" / dataset.inner
     folder = find_folder(dataset, root)

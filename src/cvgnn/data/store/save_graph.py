@@ -30,6 +30,7 @@ def write_store(
     if propagate is not None and propagate not in NORMALIZATIONS:
         raise unknown_name("normalization", propagate, NORMALIZATIONS)
     require(graph.edge_label is None, "a store holds no labels of edges; train on the .npz file, or leave them out")
+    require(graph.graph_ids is None, "a store holds one graph, not a set of graphs; train on the .npz file")
     with StoreWriter(path, progress=progress) as writer:
         for name in COMMON_ARRAYS:
             tensor: Tensor | None = getattr(graph, name)

@@ -33,6 +33,7 @@ FIRST_EPOCH = 1 << 48
 
 def in_float64(graph: Graph) -> Graph:
     """The same graph with features in float64, so that all that is computed from it is."""
+    require(graph.graph_ids is None, "diagnose measures on one graph, with labels at nodes, not on a set of graphs")
     if graph.x.dtype == torch.float64:
         return graph
     return dataclasses.replace(graph, x=graph.x.to(torch.float64), PX=None, PX_normalization=None, validated=True)

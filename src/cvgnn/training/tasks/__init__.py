@@ -9,12 +9,14 @@ from typing import Any
 
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
+from cvgnn.errors import require
 from cvgnn.training.tasks.base import Metrics as Metrics
 from cvgnn.training.tasks.base import Task as Task
 from cvgnn.training.tasks.base import is_share as is_share
 from cvgnn.training.tasks.base import metric_keys as metric_keys
 from cvgnn.training.tasks.edge_tasks import EdgeClassification as EdgeClassification
 from cvgnn.training.tasks.edge_tasks import LinkPrediction as LinkPrediction
+from cvgnn.training.tasks.graph_tasks import GraphClassification as GraphClassification
 from cvgnn.training.tasks.metrics import METRICS as METRICS
 from cvgnn.training.tasks.node_tasks import LossFunction as LossFunction
 from cvgnn.training.tasks.node_tasks import MultiLabelClassification as MultiLabelClassification
@@ -23,13 +25,23 @@ from cvgnn.training.tasks.node_tasks import NodeRegression as NodeRegression
 
 TASKS: dict[str, type[Task]] = {
     task.name: task
-    for task in (NodeClassification, MultiLabelClassification, NodeRegression, EdgeClassification, LinkPrediction)
+    for task in (
+        NodeClassification,
+        MultiLabelClassification,
+        NodeRegression,
+        EdgeClassification,
+        LinkPrediction,
+        GraphClassification,
+    )
 }
 """The built-in tasks by name."""
 
 
 def task_of(graph: Graph) -> str:
-    """The task that the labels of a graph are for: a class a node, a 0/1 matrix, or floating point numbers."""
+    """The task that the labels of a graph are for: a class a node, a 0/1 matrix, floating point numbers, or a
+    class a graph."""
+    if graph.graph_ids is not None:
+        return "graph"
     if graph.y.is_floating_point():
         return "regression"
     return "multilabel" if graph.y.dim() == 2 else "node"
@@ -47,4 +59,10 @@ def make_task(
         loss: a function of the user's own.
     """
     name = name or (task_of(graph) if config.task == "auto" else config.task)
+    require(name == "graph" or config.pool == "mean", f"pool has no use with task {name!r}; leave it out")
+    require(
+        graph.graph_ids is None or name not in ("node", "multilabel", "regression"),
+        f"task {name!r} needs labels at nodes, and {graph.name!r} is a set of graphs, with labels at graphs; use task "
+        "'graph'",
+    )
     return TASKS[name].from_config(graph, config, num_outputs=num_outputs, loss=loss)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -105,12 +105,22 @@ class Task(ABC):
         """Further results of the returned weights for result.json, as JSON values, such as a table of the classes."""
         return {}
 
+    def item_rows(self, outputs: Callable[[Tensor | None], Tensor], ids: Tensor | None) -> Tensor:
+        """The rows from which `predict` and the like work, one for each item: those of the nodes, unless items are
+        other than nodes.
+
+        Args:
+            outputs: from node ids `[n]` (None for all nodes) to the network's outputs for them, `[n, out_channels]`.
+            ids: int64, of the items; None for all.
+        """
+        return outputs(ids)
+
     @abstractmethod
     def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
         """What is predicted: classes, labels, numbers.
 
         Args:
-            rows: `[n, out_channels]`, the network's outputs for some nodes.
+            rows: of some items, see `item_rows`.
             readout: `model.readout`.
         """
 
@@ -122,11 +132,11 @@ class Task(ABC):
     def prediction_columns(
         self, rows: Tensor, ids: Sequence[int] | None, names: Sequence[str] | None, readout: nn.Module | None = None
     ) -> dict[str, np.ndarray]:
-        """Columns of the table of predictions, beside `node` and `split`.
+        """Columns of the table of predictions, beside `node` (or `graph`) and `split`.
 
         Args:
-            rows: `[n, out_channels]`, the network's outputs for `ids`.
-            ids: node ids; all nodes if None.
+            rows: of `ids`, see `item_rows`.
+            ids: of the items; all if None.
             names: of the classes, labels or targets.
             readout: `model.readout`.
         """

@@ -17,7 +17,7 @@ from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.data.split import SPLITS
 from cvgnn.errors import CvgnnError, require, require_number
-from cvgnn.sampling import Batch, NodeItems
+from cvgnn.sampling import Batch, Items, NodeItems
 from cvgnn.training.tasks import metrics as m
 from cvgnn.training.tasks.base import Metrics, Task
 
@@ -59,10 +59,11 @@ class NodeTask(Task):
         calibrate: bool = False,
     ) -> None:
         super().__init__(graph, metric=metric)
-        self.items = NodeItems(graph.train_ids)
+        self.items = self._items(graph)
         self.y = self._labels(graph)  # on the CPU, for metrics
         self.labels = self.y  # on the device of the loss
-        self.out_channels = num_outputs or (graph.num_classes if self.y.dim() == 1 else self.y.shape[1])
+        self.num_outputs = num_outputs or (graph.num_classes if self.y.dim() == 1 else self.y.shape[1])
+        self.out_channels = self.num_outputs
         self.function = loss
         self.label_smoothing = label_smoothing
         self.calibrate = calibrate
@@ -132,6 +133,9 @@ class NodeTask(Task):
         split, ids = next((split, ids) for split, ids in reversed(self._ids().items()) if ids.numel())
         return split, self.scores(rows[ids], readout).cpu(), self.y[ids]
 
+    def _items(self, graph: Graph) -> Items:
+        return NodeItems(graph.train_ids)
+
     def _labels(self, graph: Graph) -> Tensor:
         """The labels in the form that this task has; not checked."""
         return graph.y
@@ -160,7 +164,6 @@ class Temperature(nn.Module):
         return rows / self.temperature
 
 
-@final
 class NodeClassification(NodeTask):
     """One class a node, by cross entropy. `class_weight="balanced"` gives every class the same total.
 
@@ -178,7 +181,7 @@ class NodeClassification(NodeTask):
         "average_precision": lambda z, y: m.average_precision(*m.indicators(z.softmax(dim=1), y)),
     }
     metrics = tuple(functions)
-    options = ("class_weight", "label_smoothing", "calibrate")
+    options: ClassVar[tuple[str, ...]] = ("class_weight", "label_smoothing", "calibrate")
 
     def make_readout(self, *, seed: int, dtype: torch.dtype) -> nn.Module | None:
         """The temperature, which is 1 until `finish` fits it."""
@@ -193,7 +196,7 @@ class NodeClassification(NodeTask):
     def report(self, rows: Tensor, readout: nn.Module | None = None) -> dict[str, Any]:
         """Precision, recall and F1 by class, confusion matrix and calibration, on the test nodes if there are any."""
         split, scores, y = self._reported(rows, readout)
-        matrix = m.confusion_matrix(scores, y).tolist() if self.out_channels <= MOST_CLASSES else None
+        matrix = m.confusion_matrix(scores, y).tolist() if self.num_outputs <= MOST_CLASSES else None
         temperature = float(readout.temperature) if isinstance(readout, Temperature) else None
         return {
             "per_class": {"split": split, **m.per_class(m.class_counts(scores, y)), "confusion_matrix": matrix},
@@ -231,23 +234,24 @@ class NodeClassification(NodeTask):
         }
 
     def _check_labels(self, y: Tensor) -> None:
-        n, ids = self.graph.num_nodes, self.graph.train_ids
+        ids, item = self.graph.train_ids, self.items.kind
+        n = self.graph.num_nodes if item == "node" else len(y)  # a graph has checked its graph_ids against y
         require(
             isinstance(y, Tensor) and y.dtype == torch.int64 and y.shape == (n,),
-            f"task 'node' needs y as an int64 vector with one entry for each of the {n} nodes, training nodes or not; "
-            f"it is {y.dtype} of shape {list(y.shape)}",
+            f"task {self.name!r} needs y as an int64 vector with one entry for each of the {n} {item}s, training "
+            f"{item}s or not; it is {y.dtype} of shape {list(y.shape)}",
         )
-        bad = ((y[ids] < 0) | (y[ids] >= self.out_channels)).nonzero().flatten().tolist()
+        bad = ((y[ids] < 0) | (y[ids] >= self.num_outputs)).nonzero().flatten().tolist()
         if bad and self.function is None:  # torch's own error, at some step, does not name the node
             node = int(ids[bad[0]])
             raise CvgnnError(
-                f"node {node} has no label in 0..{self.out_channels - 1}, the classes of the model (its label is "
+                f"{item} {node} has no label in 0..{self.num_outputs - 1}, the classes of the model (its label is "
                 f"{int(y[node])})"
             )
 
     def _balanced(self, y: Tensor) -> Tensor:
-        counts = torch.bincount(y, minlength=self.out_channels)
-        return y.numel() / (self.out_channels * counts.clamp(min=1))
+        counts = torch.bincount(y, minlength=self.num_outputs)
+        return y.numel() / (self.num_outputs * counts.clamp(min=1))
 
 
 @final

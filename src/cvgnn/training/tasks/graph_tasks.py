@@ -1,0 +1,167 @@
+"""Tasks whose items are the graphs of a set: one class a graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from cvgnn.config import TrainConfig
+from cvgnn.data import Graph
+from cvgnn.errors import require, require_known
+from cvgnn.rng import Purpose, derive
+from cvgnn.sampling import Batch, GraphItems, Items
+from cvgnn.training.tasks.base import Metrics
+from cvgnn.training.tasks.node_tasks import LossFunction, NodeClassification
+
+Pool = Literal["mean", "sum", "set"]
+POOLS: tuple[str, ...] = get_args(Pool)
+_REDUCTIONS = {"mean": ("mean",), "sum": ("sum",), "set": ("mean", "max", "sum")}
+
+
+def pool_rows(rows: Tensor, sizes: Tensor, pool: str) -> Tensor:
+    """One row for each graph from `relu` of the rows of its nodes: mean, sum, or mean, maximum and sum side by side.
+
+    Args:
+        rows: `[n, d]`, graph after graph.
+        sizes: int64 `[B]`, the number of rows of each graph; they sum to `n`.
+        pool: of `POOLS`.
+
+    Returns:
+        `[B, d]`, or `[B, 3 d]` for `"set"`.
+
+    >>> pool_rows(torch.tensor([[1.0], [3.0], [-5.0]]), torch.tensor([2, 1]), "set").tolist()
+    [[2.0, 3.0, 4.0], [0.0, 0.0, 0.0]]
+    """
+    H = rows.relu()
+    graph = torch.arange(len(sizes), device=rows.device).repeat_interleave(sizes)
+
+    def reduce(how: str) -> Tensor:
+        zero = H.new_zeros(len(sizes), H.shape[1])
+        if how == "max":  # H >= 0, and no graph is empty
+            return zero.scatter_reduce(0, graph[:, None].expand_as(H), H, "amax")
+        total = zero.index_add(0, graph, H)
+        return total if how == "sum" else total / sizes[:, None]
+
+    return torch.cat([reduce(how) for how in _REDUCTIONS[pool]], dim=1)
+
+
+@final
+class GraphHead(nn.Module):
+    """Logits of graphs from what is pooled of their nodes: a linear layer, for `"set"` one with a hidden layer before.
+
+    Args:
+        pool: of `POOLS`.
+        width: `d`, of the embeddings and of the hidden layer.
+        classes: `C`.
+        seed: of the initial weights, drawn as those of `torch.nn.Linear`.
+        dtype: of the weights.
+    """
+
+    def __init__(self, pool: str, width: int, classes: int, *, seed: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(3 * width, width, dtype=dtype) if pool == "set" else None
+        self.out = nn.Linear(width, classes, dtype=dtype)
+        # The network's weights have the same seed and no coordinate.
+        generator = torch.Generator().manual_seed(derive(seed, Purpose.WEIGHTS, 1) >> 1)
+        with torch.no_grad():
+            for layer in (self.hidden, self.out):
+                if layer is not None:
+                    bound = 1.0 / math.sqrt(layer.in_features)
+                    for parameter in (layer.weight, layer.bias):
+                        parameter.uniform_(-bound, bound, generator=generator)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Logits, `[B, C]`."""
+        hidden = pooled if self.hidden is None else self.hidden(pooled).relu()
+        return self.out(hidden)  # type: ignore[no-any-return]
+
+
+@final
+class GraphClassification(NodeClassification):
+    """One class a graph of a set, by cross entropy, from the pooled embeddings of its nodes.
+
+    `evaluate`, `finish` and `report` take the rows of all nodes; `predict` and the like the pooled rows of graphs.
+
+    Args:
+        graph: has `graph_ids`; `y` is int64 `[G]`.
+        width: of the embeddings, the network's outputs.
+        pool: how they become one row a graph: `"mean"`, `"sum"` or `"set"`.
+        num_outputs, loss, metric, class_weight, label_smoothing: see `NodeTask`.
+    """
+
+    name = "graph"
+    options = ("class_weight", "label_smoothing")
+    items: GraphItems
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        width: int = 64,
+        pool: Pool = "mean",
+        num_outputs: int | None = None,
+        loss: LossFunction | None = None,
+        metric: str | None = None,
+        class_weight: str | None = None,
+        label_smoothing: float = 0.0,
+        calibrate: bool = False,
+    ) -> None:
+        require_known("pool", pool, POOLS)
+        require(
+            graph.graph_ids is not None,
+            f"task 'graph' needs a set of graphs, and {graph.name!r} is one graph; give graph_ids (cvgnn.from_graphs, "
+            "or a key of an .npz file)",
+        )
+        super().__init__(
+            graph, num_outputs=num_outputs, loss=loss, metric=metric, class_weight=class_weight,
+            label_smoothing=label_smoothing, calibrate=calibrate,
+        )  # fmt: skip
+        self.pool, self.out_channels = pool, width
+
+    @classmethod
+    def from_config(cls, graph: Graph, config: TrainConfig, *, num_outputs: int | None, loss: Any) -> Self:
+        """See `Task`."""
+        options = ("pool", "metric", "class_weight", "label_smoothing", "calibrate")
+        same = {name: getattr(config, name) for name in options}
+        return cls(graph, width=config.hidden, num_outputs=num_outputs, loss=loss, **same)
+
+    def _items(self, graph: Graph) -> Items:
+        assert graph.graph_ids is not None
+        return GraphItems(graph.train_ids, graph.graph_ids)
+
+    def make_readout(self, *, seed: int, dtype: torch.dtype) -> GraphHead:
+        """See `Task`."""
+        return GraphHead(self.pool, self.out_channels, self.num_outputs, seed=seed, dtype=dtype)
+
+    def loss(self, rows: Tensor, batch: Batch, readout: nn.Module | None = None) -> Tensor:
+        """See `Task`."""
+        pooled = self._pooled(batch.select(rows), batch.ids)
+        scores, labels = self.scores(pooled, readout), self.labels.index_select(0, batch.ids)
+        return self.criterion(scores, labels, readout) if self.function is None else self.function(scores, labels)
+
+    def item_rows(self, outputs: Callable[[Tensor | None], Tensor], ids: Tensor | None) -> Tensor:
+        """See `Task`: pooled rows."""
+        return self._pooled(outputs(None if ids is None else self.items.nodes_of(ids)), ids)
+
+    @torch.no_grad()
+    def evaluate(self, rows: Tensor, metrics: Sequence[str], readout: nn.Module | None = None) -> Metrics:
+        """See `Task`."""
+        return super().evaluate(self._pooled(rows), metrics, readout)
+
+    @torch.no_grad()
+    def report(self, rows: Tensor, readout: nn.Module | None = None) -> dict[str, Any]:
+        """As of `NodeClassification`, counting graphs."""
+        return super().report(self._pooled(rows), readout)
+
+    def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
+        """int64 `[n]`: classes of graphs, from their pooled rows."""
+        return self.scores(rows, readout).argmax(dim=1)
+
+    def _pooled(self, rows: Tensor, ids: Tensor | None = None) -> Tensor:
+        """What is pooled of the rows of the nodes of some graphs, graph after graph; of all if `ids` is None."""
+        sizes = self.items.sizes if ids is None else self.items.sizes[ids.cpu()]
+        return pool_rows(rows, sizes.to(rows.device), self.pool)
