@@ -142,7 +142,7 @@ class Run:
             metrics: names; all of the task's if none is given.
         """
         mine, theirs = self.graph.class_names, self.result["class_names"]
-        as_many = self.task.of_pairs or self.task.graph.num_classes == self.task.out_channels
+        as_many = self.graph.num_classes == self.result.get("num_classes", self.graph.num_classes)
         require(
             as_many and theirs == (None if mine is None else list(mine)),
             f"the labels of {self.graph.name!r} are not those of the run, so nothing can be compared; name the "
