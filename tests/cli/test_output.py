@@ -23,6 +23,7 @@ TINY = ["--epochs", "1", "--hidden", "4"]
 CASES: dict[str, tuple[list[str], str]] = {
     "train": (["train", *TINY], "test_accuracy"),
     "predict": (["predict", "RUN", "--nodes", "3,5"], "class"),
+    "evaluate": (["evaluate", "RUN"], "metrics"),
     "predict to a file": (["predict", "RUN", "--out", "TMP/p.csv"], "nodes"),
     "reproduce": (["reproduce", "--optimizer", "sgd", "--runs", "1", "--epochs", "1", "--out", "TMP/r"], "cells"),
     "reproduce --list": (["reproduce", "--list"], "best"),
