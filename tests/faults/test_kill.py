@@ -1,7 +1,7 @@
 """SIGKILL at moments drawn from a seed: the run that is resumed ends as the one that nobody disturbed, to the bit.
 
-`CVGNN_KILLS=100 pytest tests/faults/test_kill.py` shares 100 kills among all variants; the everyday run has 12 on three.
-`CVGNN_KILL_SEED=7` draws other moments.
+`CVGNN_KILLS=100 pytest tests/faults/test_kill.py` shares 100 kills among all variants; the everyday run has 12 on
+three. `CVGNN_KILL_SEED=7` draws other moments.
 """
 
 from __future__ import annotations
