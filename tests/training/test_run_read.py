@@ -92,7 +92,7 @@ def test_no_folder(tmp_path: Path) -> None:
 
 def test_another_graph(folder: Path) -> None:
     other = graph_from_dense(GRAPHS["path"], features=5)
-    with pytest.raises(CvgnnError, match="does not fit the graph 'graph'"):
+    with pytest.raises(CvgnnError, match="the model reads 3703 features a node, but the graph 'graph' has 5"):
         read_run(folder, other)
 
 
