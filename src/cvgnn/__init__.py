@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cvgnn.data import Propagation as Propagation
     from cvgnn.data import SparseFeatures as SparseFeatures
     from cvgnn.data import from_edges as from_edges
-    from cvgnn.data import from_graphs as from_graphs
     from cvgnn.data import from_pyg as from_pyg
     from cvgnn.data.io import read_graph as read_graph
     from cvgnn.data.named import load as load
@@ -72,7 +71,7 @@ _HOMES = {
     "data.named": ("load",),
     "api": ("config_from", "fit", "load_run"),
     "data.io": ("read_graph",),
-    "data": ("Graph", "Propagation", "SparseFeatures", "from_edges", "from_graphs", "from_pyg"),
+    "data": ("Graph", "Propagation", "SparseFeatures", "from_edges", "from_pyg"),
     "nn": (
         "GCN", "GCNII", "GIN", "SAGE", "ControlVariate", "Estimator", "History", "Network", "SampledSum",
         "exact_hidden", "exact_logits",

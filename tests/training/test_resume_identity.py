@@ -35,6 +35,7 @@ OTHER: dict[str, Any] = {
     "feature_dtype": "bfloat16", "model": "gcnii", "residual": True, "activation": "elu", "jk": "concat",
     "input_layer": True, "norm_every": 7, "device": "cuda", "control": 0.5, "ema": 0.9,
     "loss": "custom:f", "task": "multilabel", "calibrate": True, "metric": "macro_f1", "class_weight": "balanced",
+    "pool": "sum",
 }  # fmt: skip
 FREE = {"epochs": 7, "patience": 5, "threads": 2}
 """What may change; the threads that are used are given apart."""
