@@ -16,6 +16,7 @@ from cvgnn.config import make_config
 from cvgnn.data import Graph, RandomSplit, from_arrays, from_graphs
 from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError
+from cvgnn.lab.diagnose.trainers import in_float64
 from cvgnn.reference import ReferenceTrainer
 from cvgnn.reference.graph_loss import graph_loss
 from cvgnn.reference.optimizers import ReferenceOptimizer
@@ -242,6 +243,7 @@ BAD = [
     (lambda: cvgnn.fit(GRAPH, class_weight=[1.0, 2.0]), "class_weight has 2 numbers, but the graph has 3 classes"),
     (lambda: GraphClassification(from_four(y=[[0, 1], [1, 1]])), "task 'graph' needs y as an int64 vector"),
     (lambda: write_store(GRAPH, Path("nowhere")), "a store holds one graph, not a set of graphs"),
+    (lambda: in_float64(GRAPH), "diagnose measures on one graph, with labels at nodes"),
 ]  # fmt: skip
 
 
