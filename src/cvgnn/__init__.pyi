@@ -9,7 +9,6 @@ from cvgnn.data import Graph as Graph
 from cvgnn.data import Propagation as Propagation
 from cvgnn.data import SparseFeatures as SparseFeatures
 from cvgnn.data import from_edges as from_edges
-from cvgnn.data import from_graphs as from_graphs
 from cvgnn.data import from_pyg as from_pyg
 from cvgnn.data.io import read_graph as read_graph
 from cvgnn.data.named import load as load

@@ -13,9 +13,10 @@ import torch
 import cvgnn
 from cvgnn.cli.main import main
 from cvgnn.config import make_config
-from cvgnn.data import Graph, RandomSplit, from_arrays
+from cvgnn.data import Graph, RandomSplit, from_arrays, from_graphs
 from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError
+from cvgnn.lab.diagnose.trainers import in_float64
 from cvgnn.reference import ReferenceTrainer
 from cvgnn.reference.graph_loss import graph_loss
 from cvgnn.reference.optimizers import ReferenceOptimizer
@@ -40,7 +41,7 @@ def ring_or_star(rng: np.random.Generator, y: int) -> dict[str, Any]:
 
 def rings_and_stars(count: int, **options: Any) -> Graph:
     rng = np.random.default_rng(0)
-    return cvgnn.from_graphs([ring_or_star(rng, i % 2) for i in range(count)], **options)
+    return from_graphs([ring_or_star(rng, i % 2) for i in range(count)], **options)
 
 
 def small_set(dtype: type = np.float64) -> Graph:
@@ -54,7 +55,7 @@ def small_set(dtype: type = np.float64) -> Graph:
         edges = np.stack(np.nonzero(np.triu(rng.random((n, n)) < 0.6, k=1)))
         weight = rng.uniform(0.5, 2.0, edges.shape[1])
         graphs.append({"edge_index": edges, "edge_weight": weight, "x": rng.normal(size=(n, 4)).astype(dtype)})
-    return cvgnn.from_graphs(graphs, y=[0, 1, 2, 2, 1, 0, 1], train_ids=[0, 2, 3, 4, 6], val_ids=[1], test_ids=[5])
+    return from_graphs(graphs, y=[0, 1, 2, 2, 1, 0, 1], train_ids=[0, 2, 3, 4, 6], val_ids=[1], test_ids=[5])
 
 
 GRAPH = small_set()
@@ -213,7 +214,7 @@ ARRAYS: dict[str, Any] = {"edge_index": [[0, 2], [1, 3]], "x": np.ones((4, 1)), 
 
 
 def from_two(**second: Any) -> Graph:
-    return cvgnn.from_graphs([TWO[0], {**TWO[1], **second}], y=[0, 1])
+    return from_graphs([TWO[0], {**TWO[1], **second}], y=[0, 1])
 
 
 def from_four(**changes: Any) -> Graph:
@@ -221,8 +222,8 @@ def from_four(**changes: Any) -> Graph:
 
 
 BAD = [
-    (lambda: cvgnn.from_graphs([]), "graphs must be a list of graphs"),
-    (lambda: cvgnn.from_graphs(TWO), "graph 0 has no y; give a dict or a PyG Data that has it"),
+    (lambda: from_graphs([]), "graphs must be a list of graphs"),
+    (lambda: from_graphs(TWO), "graph 0 has no y; give a dict or a PyG Data that has it"),
     (lambda: from_two(x=None), "graph 1 has no x"),
     (lambda: from_two(x=np.ones((3, 2))), "graph 1 has 2 features, but graph 0 has 1"),
     (lambda: from_two(edge_index=[[0], [3]]), r"graph 1: edge_index names node 3; its nodes are 0\.\.2"),
@@ -242,6 +243,7 @@ BAD = [
     (lambda: cvgnn.fit(GRAPH, class_weight=[1.0, 2.0]), "class_weight has 2 numbers, but the graph has 3 classes"),
     (lambda: GraphClassification(from_four(y=[[0, 1], [1, 1]])), "task 'graph' needs y as an int64 vector"),
     (lambda: write_store(GRAPH, Path("nowhere")), "a store holds one graph, not a set of graphs"),
+    (lambda: in_float64(GRAPH), "diagnose measures on one graph, with labels at nodes"),
 ]  # fmt: skip
 
 

@@ -113,8 +113,8 @@ class GraphClassification(NodeClassification):
         require_known("pool", pool, POOLS)
         require(
             graph.graph_ids is not None,
-            f"task 'graph' needs a set of graphs, and {graph.name!r} is one graph; give graph_ids (cvgnn.from_graphs, "
-            "or a key of an .npz file)",
+            f"task 'graph' needs a set of graphs, and {graph.name!r} is one graph; give graph_ids "
+            "(cvgnn.data.from_graphs, or a key of an .npz file)",
         )
         super().__init__(
             graph, num_outputs=num_outputs, loss=loss, metric=metric, class_weight=class_weight,
