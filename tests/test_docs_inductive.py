@@ -196,3 +196,25 @@ def test_other_tasks_without_labels(y: np.ndarray, tmp_path: Path) -> None:
     column = "labels" if y.ndim == 2 else "prediction"
     assert known[column].tolist() == unknown[column].tolist()
     assert read_run(tmp_path / "run").graph.num_nodes == 20
+
+
+def test_tables_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without preprocessing too, a graph to predict on needs no column of labels; one to train on does."""
+    for name, label in (("a", ",label"), ("b", "")):
+        (tmp_path / name).mkdir()
+        rows = [f"{i},{i % 2},{i / 20}" + (f",{i % 2}" if label else "") for i in range(20)]
+        (tmp_path / name / "nodes.csv").write_text("\n".join([f"id,f,g{label}", *rows]))
+        (tmp_path / name / "edges.csv").write_text(
+            "source,target\n" + "".join(f"{i},{(i + 2) % 20}\n" for i in range(20))
+        )
+    train = ["train", "--preprocess", "none", "--defaults", "fixed", "--epochs", "2", "--out", str(tmp_path / "run")]
+    assert main([*train, "--graph", str(tmp_path / "b")]) == 2
+    assert "has no column 'label'" in capsys.readouterr().err
+    assert main([*train, "--graph", str(tmp_path / "a")]) == 0
+    for name in ("a", "b"):
+        out = str(tmp_path / f"{name}.npy")
+        assert main(["predict", str(tmp_path / "run"), "--graph", str(tmp_path / name), "--out", out]) == 0
+    known, unknown = np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy")
+    assert known["p_1"].tolist() == unknown["p_1"].tolist()
+    assert set(unknown["split"]) == {""}
+    assert set(unknown["label"]) == {-1}
