@@ -80,10 +80,11 @@ def from_arrays(
     >>> g.y.tolist(), g.class_names, g.split
     ([1, 0, 1], ('a', 'b'), 'random: seed 3, fractions 0.6/0.2/0.2')
     """
-    num_nodes = num_rows(x) if graph_ids is None else len(to_array(graph_ids, "graph_ids").reshape(-1))
-    labels, names = _labels(np.full(num_nodes, -1) if y is None else y, class_names)
-    num_nodes = len(labels) if graph_ids is None else num_nodes
-    features = to_features(x, num_nodes, "y" if graph_ids is None else "graph_ids")
+    graph_of = None if graph_ids is None else to_array(graph_ids, "graph_ids").reshape(-1)
+    num_items = num_rows(x) if graph_of is None else int(graph_of.max(initial=-1)) + 1
+    labels, names = _labels(np.full(num_items, -1) if y is None else y, class_names)
+    num_nodes = len(labels if graph_of is None else graph_of)
+    features = to_features(x, num_nodes, "y" if graph_of is None else "graph_ids")
     record = "given"
     if train_ids is None:
         for what, ids in (("val_ids", val_ids), ("test_ids", test_ids)):
