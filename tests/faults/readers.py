@@ -20,7 +20,7 @@ from cvgnn.data import Graph
 from cvgnn.data.io import read_graph
 from cvgnn.data.named.catalog import PLANETOID_SUFFIXES
 from cvgnn.data.named.planetoid import read_planetoid
-from cvgnn.data.named.raw_layouts import read_arxiv, read_flickr, read_reddit
+from cvgnn.data.named.raw_layouts import read_arxiv, read_graphsaint, read_reddit
 from cvgnn.data.store import describe_store, verify_store, write_store
 from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.diagnose.record import read_diagnosis
@@ -177,7 +177,9 @@ def flickr(folder: Path) -> Reader:
     of_npz = m.one_of(*[m.zipped(m.one_of(m.npy_header, m.npy_header, m.boundary, *m.BYTES))] * 5, *m.BYTES, others)
     of_npy = m.one_of(*[m.npy_header] * 5, *m.BYTES, others)
     ways = {".json": of_json, ".npz": of_npz, ".npy": of_npy}
-    return Reader({f: ways[f.suffix] for f in sorted(folder.iterdir())}, lambda _: used(read_flickr(folder)))
+    return Reader(
+        {f: ways[f.suffix] for f in sorted(folder.iterdir())}, lambda _: used(read_graphsaint(folder, "flickr"))
+    )
 
 
 def reddit(folder: Path) -> Reader:

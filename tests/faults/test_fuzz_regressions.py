@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from cvgnn.config import TrainConfig
 from cvgnn.data.io import read_graph
 from cvgnn.data.named import raw_files as raw
-from cvgnn.data.named.raw_layouts import read_arxiv, read_flickr
+from cvgnn.data.named.raw_layouts import read_arxiv, read_graphsaint
 from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError
 from cvgnn.training import Trainer, restore_trainer, trainer_state
@@ -114,7 +114,7 @@ def test_an_archive_where_an_array_is_expected(tmp_path: Path) -> None:
     layouts.write_flickr(tmp_path, layouts.small(symmetric=True))
     (tmp_path / "feats.npy").write_bytes((tmp_path / "adj_full.npz").read_bytes())
     with refused(r"feats\.npy is broken \("):
-        read_flickr(tmp_path)
+        read_graphsaint(tmp_path, "flickr")
 
 
 def test_an_array_without_entries_has_no_pages_to_map(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_class_map_of_nodes_that_are_not_there(key: str, tmp_path: Path) -> No
     layouts.write_flickr(tmp_path, layouts.small(symmetric=True))
     (tmp_path / "class_map.json").write_text(json.dumps({key: 1}))
     with refused(r"class_map\.json names node '.*', which does not exist"):
-        read_flickr(tmp_path)
+        read_graphsaint(tmp_path, "flickr")
 
 
 @pytest.mark.parametrize("value", ["\u2028", "a\nb", "x" * 5000, [[1] * 500]], ids=lambda value: repr(value)[:9])
@@ -208,7 +208,7 @@ def test_a_class_that_is_no_number(value: object, tmp_path: Path) -> None:
     layouts.write_flickr(tmp_path, layouts.small(symmetric=True))
     (tmp_path / "class_map.json").write_text(json.dumps({"7": value}))
     with refused(r"the class of node '7' in .*class_map\.json must be a number 0, 1, \.\.\., not"):
-        read_flickr(tmp_path)
+        read_graphsaint(tmp_path, "flickr")
 
 
 def test_a_list_of_counts_that_grows_a_thousandfold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
