@@ -48,6 +48,8 @@ def induced_subgraph(graph: Graph, ids: Tensor) -> Graph:
         node_names=nodes if graph.node_names is None else graph.node_names[nodes],
         PX=None,
         PX_normalization=None,
+        edge_label_index=None,
+        edge_label=None,
         train_ids=train,
         val_ids=val,
         test_ids=test,

@@ -13,7 +13,7 @@ from cvgnn.data.io.mistakes import Mistakes
 from cvgnn.data.io.preprocessing import Preprocessing, to_numbers
 from cvgnn.data.io.size_checks import FileError, reading
 from cvgnn.data.io.table_file import TableFile, positions
-from cvgnn.data.io.table_folder import _ALIASES, _CLASSES
+from cvgnn.data.io.table_folder import ALIASES, TABLE_CLASSES
 from cvgnn.data.table_options import TableOptions
 from cvgnn.utils.formatting import join_printable
 
@@ -90,18 +90,18 @@ def read_new_nodes(
 
 
 def _open(file: Path) -> TableFile:
-    suffix = next((suffix for suffix in _CLASSES if file.name.endswith(suffix)), None)
+    suffix = next((suffix for suffix in TABLE_CLASSES if file.name.endswith(suffix)), None)
     if suffix is None:
-        raise FileError(f"{file}: new nodes and their edges are tables, and end in one of {', '.join(_CLASSES)}")
+        raise FileError(f"{file}: new nodes and their edges are tables, and end in one of {', '.join(TABLE_CLASSES)}")
     with reading(file):
-        return _CLASSES[suffix](file)
+        return TABLE_CLASSES[suffix](file)
 
 
 def _column(table: TableFile, role: str, options: TableOptions, *, required: bool = False) -> Any:
     """The name of the column with a role: the run's choice, the usual name, or an alias."""
     chosen = getattr(options, f"{role}_column")
     lower = {name.lower(): name for name in table.columns if name not in options.ignore}
-    for name in (role, *_ALIASES[role]) if chosen is None else (chosen,):
+    for name in (role, *ALIASES[role]) if chosen is None else (chosen,):
         if name in table.columns or (chosen is None and name in lower):
             return name if name in table.columns else lower[name]
     has = join_printable(table.columns[:50])[:300]
@@ -118,7 +118,7 @@ def _feature_columns(
         what = f"has no column {join_printable(missing[:5])}, which the model uses; its columns are: {has}"
         table.require(not missing, what)
         return fitted.used
-    no_features = {own, *options.ignore, options.split_by}
+    no_features = {own, *options.ignore, *options.label_columns, options.split_by}
     no_features |= {_column(table, role, options) for role in ("label", "split")}
     used = [name for name in table.columns if name not in no_features]
     table.require(len(used) > 0, f"has no features: no column besides {own!r}")

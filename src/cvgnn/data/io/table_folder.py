@@ -28,10 +28,10 @@ from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import require, unknown_name
 from cvgnn.utils.formatting import join_printable
 
-_CLASSES = {
+TABLE_CLASSES = {
     ending + packed: CsvFile for ending in (".csv", ".tsv") for packed in ("", ".gz", ".zst")
 } | {".parquet": ParquetFile}  # fmt: skip
-_ALIASES = {
+ALIASES = {
     "id": ("node_id", "nodeid", "node"),
     "label": ("class", "target_class", "y"),
     "split": ("fold", "subset", "set"),
@@ -81,7 +81,8 @@ class _Reader:
         self, folder: Path, split: RandomSplit, options: TableOptions, preprocessing: Preprocessing | None
     ) -> None:
         self.folder, self.split, self.options = folder, split, options
-        self.fitted, self.training = preprocessing, preprocessing is None
+        self.fitted = preprocessing
+        self.training = preprocessing is None and not split.allow_unlabelled
         self.auto = options.preprocess == "auto"
         self.mistakes = Mistakes()
         self.suspicions: list[str] = []
@@ -151,7 +152,7 @@ class _Reader:
             both = " and ".join(f"{name}{suffix}" for suffix in found)
             if len(found) > 1:
                 raise FileError(f"{folder}: it has both {both}; remove the one that is not meant")
-            table = _CLASSES[found[0]](folder / f"{name}{found[0]}")
+            table = TABLE_CLASSES[found[0]](folder / f"{name}{found[0]}")
         except FileError as error:
             self.mistakes.note(str(error))
             return None
@@ -164,11 +165,7 @@ class _Reader:
         nodes, edges, features = tables["nodes"], tables["edges"], tables.get("features")
         self.id = self._column(nodes, "id", required=True)
         several = self.options.label_columns
-        self.label = (
-            None
-            if several
-            else self._column(nodes, "label", required=self.training and not self.split.allow_unlabelled)
-        )
+        self.label = None if several else self._column(nodes, "label", required=self.training)
         self.split_name = self._column(nodes, "split")
         self.source = self._column(edges, "source", required=True)
         self.target = self._column(edges, "target", required=True)
@@ -220,7 +217,7 @@ class _Reader:
         if wanted in table.columns:
             return wanted
         lower = {name.lower(): name for name in table.columns if name not in self.options.ignore}
-        for alias in (role, *_ALIASES[role]) if chosen is None else ():
+        for alias in (role, *ALIASES[role]) if chosen is None else ():
             if alias in lower:
                 _log.info("%s: column %r is the %s", table.path.name, lower[alias], role)
                 return lower[alias]
@@ -316,7 +313,7 @@ class _Reader:
         """Training, validation and test ids, and the record of where they came from."""
         nothing = np.empty(0, dtype=np.int64)
         if not (y >= 0).any():
-            if self.training and not self.split.allow_unlabelled:
+            if self.training:
                 what = "no node has a label, so there is nothing to split"
                 self.mistakes.note(str(self.nodes.error(self.label or "label", what)))
             return (nothing, nothing, nothing), "none: no labels"
@@ -490,7 +487,7 @@ def _hint(table: TableFile, role: str, wanted: str) -> str:
         return "it has one column only: separate columns by a comma, semicolon, tab or bar"
     if any(name.replace(".", "", 1).lstrip("-").isdigit() for name in table.columns):
         return "its first line looks like a row of data, but it must name the columns"
-    if role == "id" and all(lower & {end, *_ALIASES[end]} for end in ("source", "target")):
+    if role == "id" and all(lower & {end, *ALIASES[end]} for end in ("source", "target")):
         return "it looks like a table of edges: are the two files swapped?"
     close = difflib.get_close_matches(wanted, table.columns, n=1)
     return f"name it with --{role}-column" + (f" (did you mean {close[0]!r}?)" if close else "")
@@ -512,7 +509,7 @@ def _spelling(value: Any) -> str:
 
 
 def _suffixes(folder: Path, name: str) -> list[str]:
-    return [suffix for suffix in _CLASSES if (folder / f"{name}{suffix}").exists()]
+    return [suffix for suffix in TABLE_CLASSES if (folder / f"{name}{suffix}").exists()]
 
 
 def _node_names(ids: pa.Array) -> np.ndarray | None:
