@@ -158,11 +158,16 @@ def test_long_words_are_not_shown_at_length(tmp_path: Path) -> None:
         tables(nodes=f"id,{word}\na,1\n"),
         tables(nodes=f"id,f,label,split\na,1,0,{word}\n"),
         tables(nodes=f"id,f,label\na,{word},0\n"),
-        tables(edges=f"source,target,{word}\na,b,1\n"),
         tables(edges=f"source,target\na,{word}\n"),
     ):
         with refused("nodes.csv|edges.csv"):
             read_graph(change(tmp_path))
+
+
+def test_a_long_name_of_a_column_that_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read_graph(tables(edges=f"source,target,{'x' * 5000}\na,b,1\n")(tmp_path))
+    (told,) = [record.getMessage() for record in caplog.records if "not used" in record.getMessage()]
+    assert len(told) < 400
 
 
 # JSON
@@ -203,11 +208,21 @@ def test_a_class_map_of_nodes_that_are_not_there(key: str, tmp_path: Path) -> No
         read_graphsaint(tmp_path, "flickr")
 
 
-@pytest.mark.parametrize("value", ["\u2028", "a\nb", "x" * 5000, [[1] * 500]], ids=lambda value: repr(value)[:9])
-def test_a_class_that_is_no_number(value: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        *(
+            (value, r"the class of node '7' in .*class_map\.json must be a number 0, 1, \.\.\., not")
+            for value in ("\u2028", "a\nb", "x" * 5000)
+        ),
+        ([[1] * 500], r"the labels of node '7' in .*class_map\.json must be 1 zeros or ones, not"),
+    ],
+    ids=lambda value: repr(value)[:9],
+)
+def test_a_class_that_is_no_number(value: object, rule: str, tmp_path: Path) -> None:
     layouts.write_flickr(tmp_path, layouts.small(symmetric=True))
     (tmp_path / "class_map.json").write_text(json.dumps({"7": value}))
-    with refused(r"the class of node '7' in .*class_map\.json must be a number 0, 1, \.\.\., not"):
+    with refused(rule):
         read_graphsaint(tmp_path, "flickr")
 
 
