@@ -227,8 +227,6 @@ def test_several_labels_a_node(tmp_path: Path) -> None:
 
 def test_ppi_has_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CVGNN_HOME", str(tmp_path / "home"))
-    with pytest.raises(
-        CvgnnError, match=r"dataset 'ppi' has no address to download it from; put adj_full.npz, feats.npy"
-    ):
+    with pytest.raises(CvgnnError, match=r"dataset 'ppi' is not downloaded by cvgnn; put adj_full.npz, feats.npy"):
         load("ppi")
     assert not (tmp_path / "home").exists()

@@ -497,8 +497,9 @@ def _shifted(unknown: pa.Array, ids: pa.Array) -> str:
     """The hint that ids count from 0 in one table and from 1 in the other."""
     if unknown.type == ids.type == pa.int64() and len(ids) and not unknown.null_count:
         values, known = np.unique(unknown.to_numpy()).tolist(), ids.drop_null().to_numpy()
-        if len(values) == 1 and values[0] in (known.min() - 1, known.max() + 1) and known.min() in (0, 1):
-            return f" (nodes count from {known.min()}: do the edges count from {1 - known.min()}?)"
+        first, last = int(known.min()), int(known.max())  # Python's integers do not overflow
+        if len(values) == 1 and values[0] in (first - 1, last + 1) and first in (0, 1):
+            return f" (nodes count from {first}: do the edges count from {1 - first}?)"
     return ""
 
 

@@ -103,11 +103,6 @@ def _total_size(paths: Iterable[Path]) -> int:
 
 def _fill(dataset: Dataset, folder: Path) -> None:
     """Fill the raw folder of the cache: extract archives that are there, download what is missing."""
-    require(
-        bool(dataset.downloads),
-        f"dataset {dataset.name!r} has no address to download it from; put {', '.join(dataset.files)} into {folder}, "
-        "or give the folder that has them as root",
-    )
     if is_offline() and _absent(dataset, folder):
         raise CvgnnError(
             f"dataset {dataset.name!r} is not bundled and CVGNN_OFFLINE=1 forbids downloading it; "
