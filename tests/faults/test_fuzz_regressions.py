@@ -42,13 +42,15 @@ from tests.logs import logged
 
 @contextmanager
 def refused(sentence: str, kind: type[ValueError] = CvgnnError) -> Iterator[None]:
-    """Refused soon, in one line that is not too long."""
+    """Refused soon, in lines that are not too long; a report of tables has a line for each mistake, with its path."""
     start = time.process_time()
     with pytest.raises(kind, match=sentence) as caught:
         yield
     assert time.process_time() - start < 5
     assert wrong_sentence(str(caught.value)) is None
-    assert len(str(caught.value)) < 1000
+    lines = str(caught.value).splitlines()
+    assert max(map(len, lines)) < 400 + 600 * (len(lines) == 1)
+    assert len(lines) <= 22
 
 
 # Arrays
