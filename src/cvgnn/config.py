@@ -7,7 +7,7 @@ test keeps them equal to those of the other modules.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, final, get_args, get_type_hints
@@ -422,9 +422,10 @@ def make_config(**options: Any) -> TrainConfig:
         options["num_neighbors"] = tuple(given) if several else (given,)
     weight = options.get("class_weight")
     if weight is not None and not isinstance(weight, str):
-        if not isinstance(weight, Iterable):
+        if not isinstance(weight, Iterable) or isinstance(weight, Mapping):  # the numbers of a dict are its keys
             raise CvgnnError(
-                f"class_weight must be 'balanced' or a list of numbers, one for each class, not {weight!r}"
+                "class_weight must be 'balanced' or a list of numbers, one for each class in their order, not "
+                f"{weight!r}"
             )
         options["class_weight"] = ",".join(str(getattr(w, "item", lambda w=w: w)()) for w in weight)
     return TrainConfig(**options)

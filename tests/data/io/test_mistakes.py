@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -13,7 +17,7 @@ from cvgnn.data.io import read_graph
 from cvgnn.data.split import RandomSplit
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError
-from tests.data.io.bad_tables import EDGES, ERRORS, NODES, TOLD, Files, edges, nodes
+from tests.data.io.bad_tables import EDGES, ERRORS, NODES, TOLD, Files, edges, every, nodes
 
 
 def write(folder: Path, files: Files) -> Path:
@@ -133,3 +137,48 @@ def test_several_labels_in_a_table(tmp_path: Path) -> None:
             read_graph(tmp_path, tables=wrong, split=split)
     with pytest.raises(CvgnnError, match="unknown label_kind 'many'"):
         TableOptions(label_kind="many")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"split_column": "label"},
+            "column 'label' cannot be both label and split; name another one with --label-column",
+        ),
+        ({"label_column": "id"}, "column 'id' cannot be both id and label"),
+        ({"target_column": "source"}, "column 'source' cannot be both source and target"),
+        ({"weight_column": "source"}, "column 'source' cannot be both source and weight"),
+        ({"split_by": "joined"}, "--split-by: .*column 'split' is the split already; leave that out with --ignore"),
+        ({"split_by": "label", "ignore": ("split",)}, "--split-by: .*column 'label' is the id or a label"),
+    ],
+    ids=str,
+)
+def test_a_column_with_two_roles(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(CvgnnError, match=sentence):
+        read_graph(write(tmp_path, {}), tables=TableOptions(**options))
+
+
+def test_a_split_by_time_in_place_of_the_split_column(tmp_path: Path) -> None:
+    graph = read_graph(write(tmp_path, {}), tables=TableOptions(split_by="joined", ignore=("split",)))
+    assert graph.split.startswith("by joined")
+
+
+def test_new_rows_without_a_training_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fitted = read_graph(write(tmp_path, {})).preprocessing
+    assert fitted is not None
+    new = tmp_path / "new"
+    new.mkdir()
+    write(new, {"nodes.csv": every("split", lambda _: "test")})
+    assert read_graph(new, preprocessing=fitted).split.startswith("random")
+    assert "no row is 'train', so its split is not used but made: random" in caplog.text
+
+
+def test_lists_of_different_scale_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    x = [[float(a), float(b)] for a, b in rng.normal(size=(40, 2)) * [1.0, 5e4]]
+    columns = {"id": list(range(40)), "v": x, "label": [i % 2 for i in range(40)]}
+    pq.write_table(pa.table(columns), tmp_path / "nodes.parquet")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    read_graph(tmp_path)
+    assert "the entries of the lists in column 'v' differ in scale" in caplog.text

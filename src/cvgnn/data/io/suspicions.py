@@ -84,6 +84,8 @@ def column_suspicions(
             found += _similar(column.get("values", ()), f"values of column {name!r}")
         elif cells[name].ndim == 1:
             found += _about_numbers(cells[name], name, train)
+        else:
+            found += _about_lists(cells[name], name, train)
     for name in () if y is None else equal_to_label(cells, y, train):
         hint = "name it in --ignore if it is not known when you predict"
         found.append(f"column {name!r} alone tells the label of every training node; {hint}")
@@ -125,6 +127,16 @@ def _about_numbers(column: np.ndarray, name: str, train: np.ndarray) -> list[str
                     f"column {name!r} is {code:g} in {count} training nodes; leave the cell empty if it is missing"
                 )
     return found
+
+
+def _about_lists(matrix: np.ndarray, name: str, train: np.ndarray) -> list[str]:
+    """Lists of numbers stay as they are, so their scales matter."""
+    x = matrix[train]
+    scale = np.sqrt(np.mean(x * x, axis=0))[(x != 0).mean(axis=0) > 0.5]  # words and indicators are mostly 0
+    if scale.size < 2 or not scale.max() > 100 * scale.min():
+        return []
+    ratio = f"by a factor of {scale.max() / scale.min():.0f}" if scale.min() > 0 else "without bound"
+    return [f"the entries of the lists in column {name!r} differ in scale {ratio}; give each entry its own column"]
 
 
 def _similar(values: Iterable[Any], what: str) -> list[str]:

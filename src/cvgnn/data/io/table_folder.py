@@ -25,7 +25,7 @@ from cvgnn.data.labels import kind_of_cells, labelled, labels_of_classes, labels
 from cvgnn.data.node_ids import as_integers, number_labels
 from cvgnn.data.split import SPLITS
 from cvgnn.data.table_options import TableOptions
-from cvgnn.errors import require, unknown_name
+from cvgnn.errors import unknown_name
 from cvgnn.utils.formatting import join_printable
 
 TABLE_CLASSES = {
@@ -171,6 +171,15 @@ class _Reader:
         self.target = self._column(edges, "target", required=True)
         self.weight = self._column(edges, "weight")
         names, options = (self.id, self.label, self.split_name, *several), self.options
+        self._check_roles(nodes, {"id": self.id, "label": self.label, "split": self.split_name})
+        self._check_roles(edges, {"source": self.source, "target": self.target, "weight": self.weight})
+        if self.training and options.split_by is not None:
+            in_use = "the split already; leave that out with --ignore" if self.split_name else None
+            if in_use is None and options.split_by in names:
+                in_use = "the id or a label"
+            if in_use is not None and nodes is not None:
+                column = options.split_by if self.split_name is None else self.split_name
+                self.mistakes.note(f"--split-by: {nodes.path}: column {column[:80]!r} is {in_use}")
         if self.training and nodes is not None and (features is not None or "features" not in tables):
             known = [*nodes.columns, *(() if features is None else features.columns)]
             for option in ("label_columns", "ignore", "numeric", "category", "text", "split_by"):
@@ -183,6 +192,17 @@ class _Reader:
             self._find_features(nodes, features, names)
         if edges is not None:
             self._check_edge_columns(edges)
+
+    def _check_roles(self, table: TableFile | None, roles: dict[str, str | None]) -> None:
+        """A column that has two roles is a mistake."""
+        first: dict[str, str] = {}
+        for role, column in roles.items():
+            if table is None or column is None:
+                continue
+            other = first.setdefault(column, role)
+            if other != role:
+                hint = f"name another one with --{other}-column or --{role}-column"
+                self.mistakes.note(f"{table.path}: column {column[:80]!r} cannot be both {other} and {role}; {hint}")
 
     def _find_features(self, nodes: TableFile, features: TableFile | None, names: tuple[Any, ...]) -> None:
         """Set `used`, the columns to read, and `own`, the column of ids in the table that has them."""
@@ -214,7 +234,7 @@ class _Reader:
             return None
         chosen: str | None = getattr(self.options, f"{role}_column")
         wanted = chosen or role
-        if wanted in table.columns:
+        if wanted in table.columns and (role != "split" or chosen or role not in self.options.ignore):
             return wanted
         lower = {name.lower(): name for name in table.columns if name not in self.options.ignore}
         for alias in (role, *ALIASES[role]) if chosen is None else ():
@@ -318,7 +338,6 @@ class _Reader:
                 self.mistakes.note(str(self.nodes.error(self.label or "label", what)))
             return (nothing, nothing, nothing), "none: no labels"
         if time is not None:
-            require(self.split_name is None, f"split_by makes the split, but {self.nodes.path.name} has one; ignore it")
             return self._split_by(time, y)
         if self.split_name is None:
             return self.split.ids(y), self.split.describe()
@@ -339,8 +358,10 @@ class _Reader:
             codes = np.where(y < 0, -1, codes)
         train, val, test = (np.flatnonzero(np.isin(codes, np.flatnonzero(np.array(named) == p))) for p in SPLITS)
         if not train.size:
-            if not self.training:  # nobody trains on it
-                return self.split.ids(y), self.split.describe()
+            if not self.training:  # nobody trains on it, but a graph with labels has training nodes
+                how = self.split.describe()
+                _log.warning("%s: no row is 'train', so its split is not used but made: %s", self.nodes.path.name, how)
+                return self.split.ids(y), how
             what = "no row is 'train'; mark the training nodes"
             self.mistakes.note(str(self.nodes.error(self.split_name, what)))
         return (train, val, test), "given"

@@ -229,7 +229,8 @@ class NodeClassification(NodeTask):
         return {
             "class": classes if names is None else np.asarray(names)[classes],
             "probability": highest,
-            "label": y if own is None else np.asarray([*own, ""])[y],  # -1, unknown, is the last
+            # -1, unknown, is the last. A graph without any label has no names of its own.
+            "label": y if own is None and (names is None or (y >= 0).any()) else np.asarray([*(own or ()), ""])[y],
             **probability_columns(probabilities, names),
         }
 
