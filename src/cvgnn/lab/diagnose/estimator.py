@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,7 @@ from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, Propagation
 from cvgnn.errors import require, require_integer
 from cvgnn.lab.diagnose import estimator_views, gradient_errors, trainers
-from cvgnn.lab.diagnose.dropout_variance import (
-    DropoutVariance,
-    dropout_chart,
-    dropout_sentence,
-    dropout_table,
-    measure_under_dropout,
-)
-from cvgnn.lab.diagnose.error_split import ErrorSplit, Units
-from cvgnn.lab.diagnose.estimates import CONFIDENCE, mean_of
+from cvgnn.lab.diagnose.estimates import CONFIDENCE
 from cvgnn.lab.diagnose.gradient_errors import Resampling, Variant, VariantErrors, always_the_same
 from cvgnn.lab.diagnose.record import Diagnosis
 from cvgnn.lab.diagnose.ztest import LEVEL, Projections, Tests, aggregation_test, corrected, unbiased
@@ -83,28 +75,31 @@ def diagnose_estimator(
         def measure_all_variants(_: int) -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # reported as divergence, below
                 measured = [gradient_errors.measure(trainer, v, plan, after_batch=after_batch) for v in chosen]
-                sizes = [size for m in measured for size in (m.gradient_norm2["all"], m.gradient["all"].split().mse)]
-            if not np.isfinite(sizes).all():
+            if not np.isfinite([(m.gradient_norm2["all"], m.split.mse) for m in measured]).all():
                 what = "the gradients after it are infinite or NaN, or their squares are"
                 raise Diverged(trainer.iterations, what, [])
             found.extend(measured)
             projections[:] = _projections(trainer, config.seed)  # of the last step that was measured
 
         diverged = trainers.measure_along_training(trainer, steps, measure_all_variants)
-        masked = [] if diverged is not None else _under_dropout(trainer, config, plan, chosen, found[-1], after_batch)
+        masked = {
+            v: gradient_errors.variance_under_dropout(trainer, v, plan, after_batch=after_batch)
+            for v in (_under_dropout(trainer, config, chosen) if diverged is None else [])
+        }
         P = trainer.loader.sampler.propagation
         tests = _tests(P, chosen, projections, draws=test_draws, seed=config.seed, progress=progress)
     loader = chosen[0].loader(trainer, batch_size=plan.batch_size, seed=plan.seed)
     same_batch = plan.fixed or always_the_same(loader)
-    at: dict[str, Any] = {"dropout": trainer.model.dropout, "step": trainer.iterations}
     tables, charts = estimator_views.tables(found, tests, plan), estimator_views.charts(found, plan)
     verdict = estimator_views.verdict(found, tests, same_batch=same_batch) + trainers.divergence_note(diverged)
     data = _data(found, tests, plan)
     if masked:
-        tables.insert(1, dropout_table(masked, **at))
-        charts += dropout_chart(masked, **at)
-        verdict += dropout_sentence(masked, dropout=at["dropout"])
-        data["dropout"] = at | {"variances": [{"label": m.variant.label, "variance": m.variance} for m in masked]}
+        at: dict[str, Any] = {"dropout": trainer.model.dropout, "step": trainer.iterations}
+        norm2 = found[-1].gradient_norm2["all"]
+        shown, more_charts, sentence = estimator_views.dropout_views(masked, norm2=norm2, **at)
+        tables.insert(1, shown)
+        charts, verdict = charts + more_charts, verdict + sentence
+        data["dropout"] = at | {"variances": [{"label": v.label, "variance": found} for v, found in masked.items()]}
     return Diagnosis(
         kind="estimator",
         dataset=graph.name,
@@ -125,24 +120,15 @@ def diagnose_estimator(
     )
 
 
-def _under_dropout(
-    trainer: Trainer,
-    config: TrainConfig,
-    plan: Resampling,
-    chosen: Sequence[Variant],
-    last: VariantErrors,
-    after_batch: Callable[[], None],
-) -> list[DropoutVariance]:
-    """The variance under dropout of the chosen variants, and of `cvd`, `cv` and `exact` beside them."""
+def _under_dropout(trainer: Trainer, config: TrainConfig, chosen: Sequence[Variant]) -> list[Variant]:
+    """What to measure under dropout, if there is any: the chosen variants, with `cvd`, `cv` and `exact` beside them."""
     sampled = [v for v in chosen if v.estimator != "exact"]
     if trainer.model.dropout == 0.0 or not sampled:
         return []
     control = CONTROL_VARIATES if isinstance(trainer.estimator, ControlVariate) else ()
-    names = dict.fromkeys([*control, *(v.estimator for v in chosen), "exact"])
-    schemes, fan_outs = ([getattr(v, name) for v in sampled] for name in ("scheme", "fan_out"))
-    every = gradient_errors.variants(config, list(names), list(dict.fromkeys(schemes)), list(dict.fromkeys(fan_outs)))
-    norm2 = last.gradient_norm2["all"]
-    return [measure_under_dropout(trainer, v, plan, norm2=norm2, after_batch=after_batch) for v in every]
+    names = list(dict.fromkeys([*control, *(v.estimator for v in chosen), "exact"]))
+    schemes, fan_outs = (list(dict.fromkeys(getattr(v, name) for v in sampled)) for name in ("scheme", "fan_out"))
+    return gradient_errors.variants(config, names, schemes, fan_outs)
 
 
 def _projections(trainer: Trainer, seed: int) -> list[Projections]:
@@ -186,7 +172,7 @@ def _data(found: Sequence[VariantErrors], tests: Tests, plan: Resampling) -> dic
         {
             "step": step,
             "ns_over_cv": {label: ratio for at, label, ratio in gains if at == step},
-            "variants": [_variant_data(m) for m in measured],
+            "variants": [m.to_dict() for m in measured],
         }
         for step, measured in itertools.groupby(found, key=lambda m: m.step)
     ]
@@ -198,18 +184,3 @@ def _data(found: Sequence[VariantErrors], tests: Tests, plan: Resampling) -> dic
     return {
         "confidence": CONFIDENCE, "units": "draws" if plan.fixed else "batches", "moments": moments, "test": test,
     }  # fmt: skip
-
-
-def _variant_data(m: VariantErrors) -> dict[str, Any]:
-    def errors(units: dict[str, Units]) -> dict[str, Any]:
-        return {name: {part: u.part(part) for part in ErrorSplit._fields} for name, u in units.items()}
-
-    return {
-        "label": m.variant.label,
-        **vars(m.variant),
-        "gradient_norm2": m.gradient_norm2,
-        "gradient": errors(m.gradient),
-        "cosine": {name: mean_of(values) for name, values in m.cosines.items()},
-        "output_norm2": m.output_norm2,
-        "outputs": errors(m.outputs),
-    }

@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from cvgnn.lab.diagnose.error_split import ErrorSplit, Units
-from cvgnn.lab.diagnose.estimates import CONFIDENCE, Estimate, digits, jackknife, mean_of, rough_percent, spread
-from cvgnn.lab.diagnose.gradient_errors import Resampling, VariantErrors, fan_out_text
-from cvgnn.lab.diagnose.record import ChartLine, DiagnosisTable, LineChart, band_line, caption, line_chart
+from cvgnn.lab.diagnose.error_split import ErrorSplit, part
+from cvgnn.lab.diagnose.estimates import (
+    CONFIDENCE,
+    UNKNOWN,
+    Array,
+    Estimate,
+    digits,
+    jackknife,
+    mean_of,
+    rough_percent,
+    spread,
+)
+from cvgnn.lab.diagnose.gradient_errors import Resampling, Variant, VariantErrors, fan_out_text
+from cvgnn.lab.diagnose.record import ChartLine, DiagnosisTable, LineChart, band_line, band_lines, caption, line_chart
 from cvgnn.lab.diagnose.ztest import LEVEL, Tests, smallest_p, unbiased
 from cvgnn.nn import CONTROL_VARIATES
 
 _ZERO = 1e-12  # a part below this share of ||grad F||^2 is rounding
 _BAND = f"Band: {100 * CONFIDENCE:.0f} % interval."
 
-Points = list[tuple[float, Estimate]]
-
 
 def gains(found: Sequence[VariantErrors]) -> list[tuple[VariantErrors, Estimate | None]]:
     """Each `cv` or `cvd` that has an `ns` with the same step, scheme and fan-out, and how much larger the latter's
     neighbor variance is."""
     ns = {(m.step, m.variant.scheme, m.variant.fan_out): m for m in found if m.variant.estimator == "ns"}
-    pairs = []
-    for m in found:
-        other = ns.get((m.step, m.variant.scheme, m.variant.fan_out))
-        if m.variant.estimator in CONTROL_VARIATES and other is not None:
-            pairs.append((m, factor(other.gradient["all"], m.gradient["all"])))
-    return pairs
+    controlled = [m for m in found if m.variant.estimator in CONTROL_VARIATES]
+    others = [(m, ns.get((m.step, m.variant.scheme, m.variant.fan_out))) for m in controlled]
+    return [(m, factor(other.gradient["all"], m.gradient["all"])) for m, other in others if other is not None]
 
 
-def factor(above: Units, below: Units) -> Estimate | None:
+def factor(above: Array, below: Array) -> Estimate | None:
     """The ratio of two neighbor variances, from the same batches and draws; None where the second is rounding."""
-    at = ErrorSplit._fields.index("neighbors")
-    if below.split()[at] <= _ZERO * max(above.split()[at], 1e-300):
+    variances, smaller = (errors[:, ErrorSplit._fields.index("neighbors")] for errors in (above, below))
+    if smaller[0] <= _ZERO * max(variances[0], 1e-300):
         return None
-    return jackknife(lambda keep: above.split(keep)[at] / below.split(keep)[at], len(above), positive=True)
+    return jackknife(variances / smaller, positive=True)
 
 
 def _last(found: Sequence[VariantErrors]) -> list[VariantErrors]:
@@ -63,11 +68,11 @@ def _error_columns(plan: Resampling) -> dict[str, str]:
     return {"bias^2": "bias2", **batch, "neighbor variance": "neighbors", "squared error": "mse"}
 
 
-def _error_cells(m: VariantErrors, part: str, plan: Resampling) -> list[str]:
+def _error_cells(m: VariantErrors, of: str, plan: Resampling) -> list[str]:
     """The parts of the squared error of a part of the gradient, and its cosine."""
-    norm2 = m.gradient_norm2[part] or 1.0
-    cells = [_cell(m.gradient[part].part(name), norm2) for name in _error_columns(plan).values()]
-    return [*cells, spread(mean_of(m.cosines[part]))]
+    norm2 = m.gradient_norm2[of] or 1.0
+    cells = [_cell(m.part(name, of), norm2) for name in _error_columns(plan).values()]
+    return [*cells, spread(mean_of(m.cosines[of]))]
 
 
 def _cell(found: Estimate, norm2: float) -> str:
@@ -103,9 +108,9 @@ def _outputs(last: Sequence[VariantErrors]) -> DiagnosisTable:
     columns = {"bias^2": "bias2", "variance": "neighbors", "squared error": "mse"}
     rows = []
     for m in last:
-        for name, units in m.outputs.items():
+        for name, errors in m.outputs.items():
             norm2 = m.output_norm2[name] or 1.0
-            rows.append([m.variant.label, name, *(_cell(units.part(part), norm2) for part in columns.values())])
+            rows.append([m.variant.label, name, *(_cell(part(errors, column), norm2) for column in columns.values())])
     text = caption("estimator", "outputs", step=last[0].step)
     return DiagnosisTable(text, ["estimator", "output", *columns], rows)
 
@@ -132,40 +137,34 @@ def _training_charts(found: Sequence[VariantErrors]) -> list[LineChart]:
     firsts = [next(group) for _, group in itertools.groupby(found, key=lambda m: m.step)]
     steps = [float(m.step) for m in firsts]
     norm = ChartLine("||grad F||^2", steps, [m.gradient_norm2["all"] for m in firsts], reference=True)
-    by_batch = [m.gradient["all"].split().batch for m in firsts]
+    by_batch = [m.split.batch for m in firsts]
     batch = [ChartLine("the batch's variance", steps, by_batch, reference=True)] if max(by_batch) > 0 else []
-    variance: dict[str, Points] = {}
-    bias: dict[str, Points] = {}
-    for m in _drawing(found):
-        variance.setdefault(m.variant.label, []).append((m.step, m.gradient["all"].part("neighbors")))
-        bias.setdefault(m.variant.label, []).append((m.step, m.gradient["all"].part("bias2")))
-    ratios: dict[str, Points] = {}
-    for cv, ratio in gains(found):
-        if ratio is not None:
-            ratios.setdefault(f"fan-out {cv.variant.label.removeprefix('cv ')}", []).append((cv.step, ratio))
+    variance, bias = (
+        band_lines((m.variant.label, m.step, m.part(name)) for m in _drawing(found)) for name in ("neighbors", "bias2")
+    )
+    ratios = band_lines(
+        (f"fan-out {cv.variant.label.removeprefix('cv ')}", cv.step, ratio)
+        for cv, ratio in gains(found)
+        if ratio is not None
+    )
     one = ChartLine("no difference", [steps[0], steps[-1]], [1.0, 1.0], reference=True)
-    shown = [
-        _step_chart("variance", variance, [norm, *batch]),
-        _step_chart("factor", ratios, [one]),
-        _step_chart("bias", bias, [norm]),
-    ]
-    return [chart for chart in shown if chart.key != "factor" or ratios]
-
-
-def _step_chart(key: str, curves: dict[str, Points], references: list[ChartLine]) -> LineChart:
-    lines = [*(band_line(name, points) for name, points in curves.items()), *references]
-    return line_chart("estimator", key, lines, band=_BAND)
+    charts = [line_chart("estimator", "variance", [*variance, norm, *batch], band=_BAND)]
+    if ratios:
+        charts.append(line_chart("estimator", "factor", [*ratios, one], band=_BAND))
+    return [*charts, line_chart("estimator", "bias", [*bias, norm], band=_BAND)]
 
 
 def _fan_out_chart(last: Sequence[VariantErrors]) -> list[LineChart]:
-    curves: dict[str, Points] = {}
-    for m in _drawing(last):
-        v = m.variant
-        if len(v.fan_out) == 1 and v.fan_out[0] > 0:
-            point = (v.fan_out[0], m.gradient["all"].part("neighbors"))
-            curves.setdefault(f"{v.estimator}{v.suffix}", []).append(point)
-    lines = [band_line(name, sorted(points)) for name, points in curves.items() if len(points) > 1]
+    lines = _by_fan_out((m.variant, m.part("neighbors")) for m in _drawing(last))
     return [line_chart("estimator", "fan-out", lines, step=last[0].step)] if lines else []
+
+
+def _by_fan_out(found: Iterable[tuple[Variant, Estimate]]) -> list[ChartLine]:
+    """A curve for each estimator and scheme with several fan-outs; those of several hops have no place on the axis."""
+    drawn = [(v, variance) for v, variance in found if len(v.fan_out) == 1 and v.fan_out[0] > 0]
+    drawn.sort(key=lambda each: each[0].fan_out)
+    lines = band_lines((f"{v.estimator}{v.suffix}", v.fan_out[0], variance) for v, variance in drawn)
+    return [line for line in lines if len(line.x) > 1]
 
 
 def _one_step_charts(last: Sequence[VariantErrors], plan: Resampling) -> list[LineChart]:
@@ -186,13 +185,10 @@ def _one_step_charts(last: Sequence[VariantErrors], plan: Resampling) -> list[Li
     return [layers, cosine] if any(line.x for line in layers.lines if not line.reference) else [cosine]
 
 
-def _layer_points(m: VariantErrors, part: str) -> Points:
+def _layer_points(m: VariantErrors, name: str) -> list[tuple[float, Estimate]]:
     """A part of the squared error of each layer's gradient, relative to that gradient's squared norm."""
-    points = []
-    for k in range(len(m.gradient) - 1):
-        size = m.gradient_norm2[f"layer {k}"] or 1.0
-        points.append((float(k), Estimate(*(value / size for value in m.gradient[f"layer {k}"].part(part)))))
-    return points
+    layers = [(float(k), f"layer {k}") for k in range(len(m.gradient) - 1)]
+    return [(k, Estimate(*(v / (m.gradient_norm2[of] or 1.0) for v in m.part(name, of)))) for k, of in layers]
 
 
 def verdict(found: Sequence[VariantErrors], tests: Tests, *, same_batch: bool) -> str:
@@ -223,7 +219,7 @@ def _gain(fan_out: str, known: Sequence[tuple[int, Estimate]]) -> str:
 
 
 def _shares(m: VariantErrors, *, same_batch: bool) -> str:
-    bias2, batch, neighbors, mse = m.gradient["all"].split()
+    bias2, batch, neighbors, mse = m.split
     share = min(1.0, max(0.0, neighbors) / mse) if mse > 0 else 0.0
     text = f"After step {m.step}, {rough_percent(share)} of the squared error of {m.variant.label} is due to neighbors"
     if same_batch:
@@ -233,3 +229,31 @@ def _shares(m: VariantErrors, *, same_batch: bool) -> str:
     if neighbors + max(bias2, 0.0) < batch:
         return f"{text}: the batch matters more than the fan-out, which is enough."
     return f"{text}: more neighbors would help more than a larger batch."
+
+
+def dropout_views(
+    found: Mapping[Variant, Estimate], *, norm2: float, dropout: float, step: int
+) -> tuple[DiagnosisTable, list[LineChart], str]:
+    """The table, the chart by fan-out if there are several, and a sentence, about the variance under dropout.
+
+    Args:
+        found: the variance due to neighbors and masks of each variant.
+        norm2: `||grad F||^2` without dropout.
+        dropout: its rate.
+        step: after which step.
+    """
+    exact = next((variance for v, variance in found.items() if v.estimator == "exact"), UNKNOWN)
+    over_exact = {v: digits(variance.value / exact.value) for v, variance in found.items() if exact.value > 0}
+    rows = [[v.label, spread(variance, norm2 or 1.0), over_exact.get(v, "-")] for v, variance in found.items()]
+    text = caption("estimator", "dropout", dropout=dropout, step=step)
+    shown = DiagnosisTable(text, ["estimator", "variance", "/ exact"], rows)
+    lines = _by_fan_out(found.items())
+    if lines:
+        xs = [x for line in lines for x in line.x]
+        lines.append(band_line("exact", [(min(xs), exact), (max(xs), exact)], reference=True))
+    charts = [line_chart("estimator", "dropout", lines, dropout=dropout, step=step)] if lines else []
+    first = next(iter(found))  # the sentence is about its scheme and fan-out
+    alike = [v for v in over_exact if (v.scheme, v.fan_out) == (first.scheme, first.fan_out) and v.estimator != "exact"]
+    ratios = ", ".join(f"{over_exact[v]} ({v.label})" for v in alike)
+    sentence = f" Under dropout {dropout:g}, the variance due to neighbors and masks is {ratios} times that of exact"
+    return shown, charts, f"{sentence} aggregation." if alike else ""

@@ -193,6 +193,14 @@ def band_line(name: str, points: Iterable[tuple[float, Estimate]], *, reference:
     return ChartLine(name, x, [e.value for e in estimates], low, high, reference)
 
 
+def band_lines(points: Iterable[tuple[str, float, Estimate]]) -> list[ChartLine]:
+    """A curve for each name, through its points `(name, x, estimate)` in the order they come in."""
+    curves: dict[str, list[tuple[float, Estimate]]] = {}
+    for name, x, estimate in points:
+        curves.setdefault(name, []).append((x, estimate))
+    return [band_line(name, curve) for name, curve in curves.items()]
+
+
 def read_diagnosis(file: Path) -> Diagnosis:
     """The diagnosis in a file; a `CvgnnError` describes what is wrong with it."""
     stored = read_object(file)
