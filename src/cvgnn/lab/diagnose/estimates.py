@@ -219,21 +219,20 @@ def squared_norm(gram: Array, counts: Array | None = None) -> Array:
     """`||E g||^2` without the noise of its estimate: the mean of `<g_i, g_j>` over pairs `i != j` (a U-statistic).
 
     Args:
-        gram: `<g_i, g_j>`, `[R, R]`, of independent draws `g_i`.
+        gram: `<g_i, g_j>`, `[..., R, R]`, of independent draws `g_i`.
         counts: how often each resample chose each draw, `[B, R]`; a draw chosen twice is no pair with itself. One
             resample with every draw once if not given.
 
     Returns:
-        `[B]`, an unbiased estimate for each resample, which noise can make negative.
+        `[..., B]`, an unbiased estimate for each resample, which noise can make negative.
 
     >>> squared_norm(np.array([[9.0, 2.0], [2.0, 7.0]])).tolist()
     [2.0]
     """
-    w = np.ones((1, len(gram))) if counts is None else counts
-    squares = w**2
-    pairs = w.sum(axis=1) ** 2 - squares.sum(axis=1)
-    sums = ((w @ gram) * w).sum(axis=1) - squares @ np.diag(gram)
-    out: Array = np.divide(sums, pairs, out=np.full(len(w), math.nan), where=pairs > 0)
+    w = np.ones((1, gram.shape[-1])) if counts is None else counts
+    pairs = w.sum(axis=1) ** 2 - (w**2).sum(axis=1)
+    sums = ((w @ gram) * w).sum(axis=-1) - np.diagonal(gram, axis1=-2, axis2=-1) @ (w**2).T
+    out: Array = np.divide(sums, pairs, out=np.full(sums.shape, math.nan), where=pairs > 0)
     return out
 
 
