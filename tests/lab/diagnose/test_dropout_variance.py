@@ -54,7 +54,7 @@ def test_the_variance_is_that_of_the_draws(batch: str) -> None:
     drawn = plan(batch=batch, batches=1 if batch == "fixed" else 3)
     weights = [p.detach().clone() for p in trainer.model.parameters()]
     found = variance_under_dropout(trainer, chosen, drawn)
-    loader, estimator = chosen.loader(trainer, batch_size=8, seed=7), chosen.aggregator(trainer)
+    loader, estimator = chosen.loader(trainer, plan()), chosen.aggregator(trainer)
     variances = []
     for _, batches in redrawn_batches(loader, drawn):
         G = [batch_gradient(trainer.model, b, estimator, trainer.task, dropout=True).vector for b in batches]

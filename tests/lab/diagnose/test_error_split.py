@@ -18,7 +18,7 @@ from cvgnn.lab.diagnose.error_split import (
     part,
 )
 from cvgnn.lab.diagnose.estimates import Array, jackknife, leave_one_out, mean_of
-from cvgnn.lab.diagnose.estimator_views import factor
+from cvgnn.lab.diagnose.estimator import factor
 from cvgnn.reference import P_hat, cv_forward_backward, dense_P, neighbor_lists
 from tests.tiny import TRIANGLE_WITH_TAIL, WITH_ISOLATED, all_draws, random_params
 

@@ -14,7 +14,7 @@ from cvgnn.data.named import load
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose import Diagnosis, diagnose_estimator
 from cvgnn.lab.diagnose.error_split import batch_errors, batch_moments
-from cvgnn.lab.diagnose.estimator_views import verdict
+from cvgnn.lab.diagnose.estimator import verdict
 from cvgnn.lab.diagnose.gradient_errors import Variant, VariantErrors
 from tests.build import graph_from_dense, random_adjacency
 

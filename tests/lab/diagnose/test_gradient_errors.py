@@ -56,7 +56,7 @@ def sampled_matrices(batch: Batch, P: np.ndarray) -> dict[int, np.ndarray]:
 
 def by_reference(trainer: Trainer, variant: Variant, draws: list[tuple[torch.Tensor, int]]) -> np.ndarray:
     """The gradients of the reference for the matrices P^ that the sampler drew, `[draws, d]`."""
-    loader = variant.loader(trainer, batch_size=5, seed=7)
+    loader = variant.loader(trainer, plan())
     params = {name: p.detach().numpy() for name, p in trainer.model.named_parameters()}
     P, K = loader.sampler.propagation.dense().numpy(), trainer.model.num_layers
     Hbar = {}
@@ -78,7 +78,7 @@ def test_the_split_of_the_gradients_of_the_reference(estimator: str, layers: int
     trainer = trained(layers=layers, batches=batches)
     variant = Variant(estimator=estimator, scheme="without-replacement", fan_out=(2,))
     found = measure(trainer, variant, plan())
-    loader = variant.loader(trainer, batch_size=5, seed=7)
+    loader = variant.loader(trainer, plan())
     ids = [first_batch(loader, b) for b in range(4)]
     draws = [(ids[b], FIRST_STEP + 3 * b + r) for b in range(4) for r in range(3)]
     G = by_reference(trainer, variant, draws).reshape(4, 3, -1)
@@ -110,7 +110,7 @@ def test_a_fixed_batch_against_its_own_gradient() -> None:
     trainer = trained()
     variant = Variant(estimator="cv", scheme="paper", fan_out=(2,))
     found = measure(trainer, variant, plan(batch="fixed", batches=1, draws=6))
-    loader = variant.loader(trainer, batch_size=5, seed=7)
+    loader = variant.loader(trainer, plan())
     ids = first_batch(loader)
     G = by_reference(trainer, variant, [(ids, FIRST_STEP + r) for r in range(6)])
     exact = Variant(estimator="exact", scheme="without-replacement", fan_out=(-1,))
@@ -130,7 +130,7 @@ def test_outputs_of_the_batch() -> None:
     torch.testing.assert_close(rows["Z^(3)"], logits)
     for name in ("exact", "cv"):
         variant = Variant(estimator=name, scheme="without-replacement", fan_out=(-1,))
-        batch = variant.loader(trainer, batch_size=5, seed=0).batch(GRAPH.train_ids[:4], 1)
+        batch = variant.loader(trainer, plan(batch_size=5, seed=0)).batch(GRAPH.train_ids[:4], 1)
         found = batch_outputs(trainer.model, batch, variant.aggregator(trainer))
         for key, exact in rows.items():
             torch.testing.assert_close(found[key][:4], exact[GRAPH.train_ids[:4]])
@@ -146,7 +146,7 @@ def test_the_split_of_the_outputs_of_the_reference(estimator: str, fixed: bool) 
     trainer, variant = trained(), Variant(estimator=estimator, scheme="without-replacement", fan_out=(1,))
     chosen = plan(batch="fixed", batches=1) if fixed else plan()
     found = measure(trainer, variant, chosen)
-    loader = variant.loader(trainer, batch_size=5, seed=7)
+    loader = variant.loader(trainer, plan())
     params = {name: p.detach().numpy() for name, p in trainer.model.named_parameters()}
     P = loader.sampler.propagation.dense().numpy()
     H = exact_forward(params, P, GRAPH.x.numpy(), 2)[0][1]  # type: ignore[union-attr]
@@ -197,7 +197,7 @@ def test_smoothed_labels_are_part_of_the_loss() -> None:
     trainer.model.train()
     exact = Variant(estimator="exact", scheme="without-replacement", fan_out=(-1,))
     trainer.estimator = exact.aggregator(trainer)
-    trainer._loss_and_gradient(exact.loader(trainer, batch_size=12, seed=0).batch(batch.ids, 1))
+    trainer._loss_and_gradient(exact.loader(trainer, plan(batch_size=12, seed=0)).batch(batch.ids, 1))
     squares = sum(float(p.grad.square().sum()) for p in trainer.model.parameters() if p.grad is not None)
     assert found.gradient_norm2["all"] == pytest.approx(squares, rel=1e-10)
 

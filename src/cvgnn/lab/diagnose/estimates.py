@@ -90,7 +90,8 @@ def jackknife(values: Array, *, positive: bool = False) -> Estimate:
         return Estimate(value, value, value)
     log = positive and bool((values > 0).all())
     without = np.log(without) if log else without
-    deviation = np.sqrt((count - 1) / count * np.square(without - without.mean()).sum())
+    with np.errstate(over="ignore"):  # squares of squared gradients: an infinite interval, not a warning
+        deviation = np.sqrt((count - 1) / count * np.square(without - without.mean()).sum())
     half = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * deviation)
     low, high = (value * math.exp(-half), value * math.exp(half)) if log else (value - half, value + half)
     return Estimate(value, low, high)

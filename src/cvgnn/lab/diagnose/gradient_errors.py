@@ -24,7 +24,7 @@ from cvgnn.lab.diagnose.error_split import (
     part,
 )
 from cvgnn.lab.diagnose.estimates import Array, Estimate, mean_of
-from cvgnn.lab.diagnose.gradient import Objective, batch_gradient, layer_slices, without_dropout
+from cvgnn.lab.diagnose.gradient import Objective, batch_gradient, layer_slices, with_dropout
 from cvgnn.lab.diagnose.trainers import FIRST_EPOCH, FIRST_STEP
 from cvgnn.limits import check_fan_out
 from cvgnn.nn import CONTROL_VARIATES, ESTIMATORS, ControlVariate, Estimator, Network, SampledSum, exact_trace
@@ -64,7 +64,7 @@ class Variant:
         """For legends: `cv 2`, `ns 5 (paper)`."""
         return self.estimator if self.estimator == "exact" else f"{self.estimator} {self.drawn}{self.suffix}"
 
-    def loader(self, trainer: Trainer, *, batch_size: int, seed: int) -> BatchLoader:
+    def loader(self, trainer: Trainer, plan: Resampling) -> BatchLoader:
         """Batches for this variant, of the training nodes and in the mode of a trainer."""
         theirs = trainer.loader
         sampler = NeighborSampler(
@@ -73,9 +73,9 @@ class Variant:
             num_layers=trainer.model.num_layers,
             scheme=self.scheme,  # type: ignore[arg-type]
             control=self.estimator in CONTROL_VARIATES,
-            seed=seed,
+            seed=plan.seed,
         )
-        return BatchLoader(theirs.train_ids, sampler, batch_size=batch_size, mode=theirs.mode, seed=seed)
+        return BatchLoader(theirs.train_ids, sampler, batch_size=plan.batch_size, mode=theirs.mode, seed=plan.seed)
 
     def aggregator(self, trainer: Trainer) -> Estimator:
         """The estimator; the control variate has the trainer's own histories as they are."""
@@ -128,6 +128,17 @@ def variants(
             drawn = ("without-replacement", (-1,)) if estimator == "exact" else (scheme, tuple(fan_out))
             found.append(Variant(estimator=estimator, scheme=drawn[0], fan_out=drawn[1]))
     return list(dict.fromkeys(found))
+
+
+def variants_under_dropout(trainer: Trainer, config: TrainConfig, chosen: Sequence[Variant]) -> list[Variant]:
+    """What to measure under dropout, if there is any: the chosen variants, with `cvd`, `cv` and `exact` beside them."""
+    sampled = [v for v in chosen if v.estimator != "exact"]
+    if trainer.model.dropout == 0.0 or not sampled:
+        return []
+    control = CONTROL_VARIATES if isinstance(trainer.estimator, ControlVariate) else ()
+    names = list(dict.fromkeys([*control, *(v.estimator for v in chosen), "exact"]))
+    schemes, fan_outs = (list(dict.fromkeys(getattr(v, name) for v in sampled)) for name in ("scheme", "fan_out"))
+    return variants(config, names, schemes, fan_outs)
 
 
 def require_histories(trainer: Trainer, chosen: Sequence[Variant]) -> None:
@@ -231,7 +242,7 @@ def measure(
         after_batch: called when the draws for a batch are done.
     """
     model, objective, rows = trainer.model, Objective(trainer), exact_outputs(trainer)
-    loader, estimator = variant.loader(trainer, batch_size=plan.batch_size, seed=plan.seed), variant.aggregator(trainer)
+    loader, estimator = variant.loader(trainer, plan), variant.aggregator(trainer)
     full = objective.batch(model, first_batch(loader)) if plan.fixed else objective(model).vector
     g = full.numpy()
     layers = {f"layer {k}": piece for k, piece in enumerate(layer_slices(model))}
@@ -284,7 +295,7 @@ def variance_under_dropout(
         plan: how often.
         after_batch: called when the draws for a batch are done.
     """
-    loader, estimator = variant.loader(trainer, batch_size=plan.batch_size, seed=plan.seed), variant.aggregator(trainer)
+    loader, estimator = variant.loader(trainer, plan), variant.aggregator(trainer)
     found: list[Array] = []
     for _, batches in redrawn_batches(loader, plan):
         # A mask is a function of the step, and each draw is a step of its own.
@@ -302,7 +313,7 @@ def batch_outputs(model: Network, batch: Batch, estimator: Estimator) -> dict[st
 
     The rows are those of `r^(k+1)`; the batch's own nodes come first in all of them.
     """
-    with without_dropout(model):
+    with with_dropout(model, False):
         found = {name.replace("S", "A"): tensor for name, tensor in model.trace(batch, estimator, linear=True)}
     estimator.discard()
     return {name: found[name] for name in _output_names(model)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,20 +53,21 @@ def diagnose_history(
     [(0, 0.0, False), (6, 6.0, True)]
     """
     require(config.layers > 1, "a network of one layer keeps no histories")
-    moments: list[Moment] = []
-    ages: list[Tensor] = []
+    ages: list[Tensor] = []  # after the last step that was measured
     with run_threads(graph, config):
         trainer = trainers.start_trainer(graph, config, run)
         if not isinstance(trainer.estimator, ControlVariate):
             raise CvgnnError("training without the control variate keeps no histories; train with --estimator cv")
         rows = trainers.readable_rows(trainer)
 
-        def measure(done: int) -> None:
-            moments.extend(_measure(trainer, rows))
-            ages[:] = trainers.readable_ages(trainer, rows)
+        def measure(done: int) -> list[Moment]:
+            nonlocal ages
+            moments, ages = _measure(trainer, rows), trainers.readable_ages(trainer, rows)
             progress("training", done / max(*steps, 1))
+            return moments
 
-        diverged = trainers.measure_along_training(trainer, steps, measure)
+        found, diverged = trainers.measure_along_training(trainer, steps, measure)
+    moments = list(itertools.chain.from_iterable(found))
     last, per_epoch = moments[-1]["step"], trainer.loader.steps_per_epoch
     counts = {str(k): torch.bincount(age).tolist() for k, age in enumerate(ages, start=1)}
     sentences = [_sentence(m, per_epoch) for m in moments if m["step"] == last]
