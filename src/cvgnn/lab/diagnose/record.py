@@ -97,7 +97,7 @@ class LineChart:
         ]
         if not points and len(line.low):
             return self._drawable(replace(line, low=(), high=()))
-        columns: Any = dict(zip(names, zip(*points, strict=True), strict=True)) if points else dict.fromkeys(names, ())
+        columns: Any = {name: [point[i] for point in points] for i, name in enumerate(names)}
         return replace(line, **columns)
 
 
