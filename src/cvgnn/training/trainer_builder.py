@@ -53,6 +53,9 @@ def check(graph: object, config: TrainConfig, *, memory: bool, parts: Parts = NO
         check_options(config.optimizer, **_optimizer_options(config))
     task = build_task(graph, config, parts)
     sizes, kind = task.sizes(), task.items.kind
+    if graph.cutout is not None:
+        whole = "a compact graph is trained with labels at nodes, and not with inductive; use the whole graph"
+        require(kind == "node" and not config.inductive, whole)
     if config.inductive:
         require(kind == "node", f"inductive hides nodes, so it needs a task with labels at nodes, not {task.name!r}")
         given = isinstance(found["task"], Task)
@@ -92,6 +95,7 @@ def build_trainer(
         task = build_task(induced_subgraph(whole.graph, whole.items.nodes.sort().values), config, parts)
     graph = task.graph
     model = build_model(task, config, dtype=graph.x.dtype, parts=parts).to(device)
+    _check_cutout(graph, config, model)
     propagation = build_propagation(graph, config, model)
     features = build_features(graph, propagation, config, model)
     on_device = propagation.to(device)
@@ -125,6 +129,27 @@ def build_trainer(
         statistics_every=config.norm_every,
         device=device,
     )
+
+
+def _check_cutout(graph: Graph, config: TrainConfig, model: Network) -> None:
+    """Refuse a part of a graph that lacks something the model reads: it would be taken as zero."""
+    if graph.cutout is None:
+        return
+    hops, needed = graph.cutout.hops, model.num_layers - 1
+    again = "compact the whole graph again with"
+    require(
+        needed <= hops,
+        f"this compact graph has the rows of {hops} hops, and a network of {model.num_layers} layers samples at "
+        f"{needed}; {again} --compact {needed}, or use fewer layers",
+    )
+    normalization = model.normalization or config.normalization
+    require(
+        not model.reads[0] or graph.PX_normalization == normalization,
+        f"this compact graph has P X for {graph.PX_normalization!r}, and the model needs {normalization!r}; {again} "
+        f"--propagate {normalization}",
+    )
+    unscaled = config.feature_norm == "none"
+    require(unscaled, "feature_norm needs the features of the whole graph; a compact one has P X of them as they are")
 
 
 def torch_device(name: str) -> torch.device:

@@ -25,7 +25,7 @@ from cvgnn.utils.progress import ProgressCallback, no_progress
 _PIECE = 1 << 20
 _DEFAULTS = {
     "name": "graph", "class_names": None, "directed": False, "split": "given", "PX_normalization": None,
-    "preprocessing": None,
+    "preprocessing": None, "hops": None,
 }  # fmt: skip
 
 
