@@ -355,7 +355,8 @@ def _train(
     with thread_count(threads):
         # A resumed run reads its histories from the checkpoint, so the exact pass that initialises them is left out.
         fresh = checkpointer is None or checkpointer.checkpoint is None
-        trainer = build_trainer(graph, config, parts=parts, initialize=fresh)
+        scratch = None if checkpointer is None else checkpointer.checkpoints.folder.parent
+        trainer = build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
         records = [] if checkpointer is None else checkpointer.restore(trainer)
         trainer.warm_up()
 

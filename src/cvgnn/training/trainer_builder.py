@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +34,7 @@ from cvgnn.training.parts import Parts, call_factory
 from cvgnn.training.schedules import make_schedule
 from cvgnn.training.tasks import Task, make_task
 from cvgnn.training.trainer import Trainer
+from cvgnn.utils.mapped_memory import mapped_zeros
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 NO_PARTS = Parts()
@@ -62,6 +65,7 @@ def check(graph: object, config: TrainConfig, *, memory: bool, parts: Parts = NO
         require(not given, "inductive makes the task for the training nodes; give a class or a function as task")
     require(sizes["train"] > 0, "the training split is empty, so there is nothing to train on")
     torch_device(config.device)
+    require(config.device == "cpu" or config.histories == "memory", "histories on disk need device='cpu'")
     if config.output == "best" and sizes["val"] == 0:
         raise CvgnnError(f"output 'best' needs validation {kind}s and this graph has none; use output 'last'")
     if config.patience and sizes["val"] == 0:
@@ -77,6 +81,7 @@ def build_trainer(
     parts: Parts = NO_PARTS,
     optimizer_factory: OptimizerFactory | None = None,
     initialize: bool = True,
+    scratch: Path | None = None,
 ) -> Trainer:
     """A trainer before its first step, `P X` and the histories computed.
 
@@ -85,6 +90,7 @@ def build_trainer(
         parts: that are given as objects.
         optimizer_factory: the same as `Parts(optimizer=optimizer_factory)`.
         initialize: whether to compute the histories at `W_1`; not needed for a trainer that will be restored.
+        scratch: folder for histories on disk; that for temporary files if None.
     """
     device = torch_device(config.device)
     if optimizer_factory is not None:
@@ -114,10 +120,14 @@ def build_trainer(
         control=config.estimator not in ("ns", "exact"),  # whether blocks hold P - P^ too, for the histories
         seed=config.seed,
     )
+    estimator = build_estimator(model, features, on_device, config, initialize=initialize, parts=parts, scratch=scratch)
+    loader = BatchLoader(task.items, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed)
+    if config.histories == "disk" and isinstance(estimator, ControlVariate):
+        loader.read_ahead = estimator.read_ahead
     return Trainer(
         model=model,
-        estimator=build_estimator(model, features, on_device, config, initialize=initialize, parts=parts),
-        loader=BatchLoader(task.items, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed),
+        estimator=estimator,
+        loader=loader,
         optimizer=build_optimizer(model, config, parts=parts),
         task=task,
         evaluator=evaluator,
@@ -234,6 +244,7 @@ def build_estimator(
     *,
     initialize: bool = True,
     parts: Parts = NO_PARTS,
+    scratch: Path | None = None,
 ) -> Estimator:
     """The estimator; with `initialize`, its histories hold an exact pass at `W_1` (Algorithm 1, line 2)."""
     # BatchNorm's statistics come first: the exact pass that initialises the histories uses them.
@@ -251,6 +262,7 @@ def build_estimator(
         control=config.control,
         dtype=propagation.dtype,
         storage=storage,
+        zeros=functools.partial(mapped_zeros, folder=scratch) if config.histories == "disk" else None,
     )
     estimator.to(propagation.left.device)
     if initialize:
