@@ -56,8 +56,8 @@ def fit(
 ) -> Run:
     """Train a network on a graph in one call.
 
-    Ctrl-C stops after the current step: without `out` the best so far is returned, with a logged warning; with `out`
-    the state is saved and `Stopped` tells how to continue.
+    Ctrl-C stops after the current step and returns the best so far, with a logged warning; with `out` the state is
+    saved too, and `resume` continues from it.
 
     Args:
         graph: a `cvgnn.Graph`, a PyG `Data`, a NetworkX graph, or a SciPy adjacency matrix. A resumed run may leave it
