@@ -110,6 +110,10 @@ class Preprocessing:
         """The columns that become features."""
         return [column["name"] for column in self.columns if column["kind"] != "dropped"]
 
+    def table_options(self, given: TableOptions) -> TableOptions:
+        """The options to read another table with: those that are given, and for the others the stored ones."""
+        return TableOptions(**self.options | {name: getattr(given, name) for name in given.given()})
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()}

@@ -344,7 +344,7 @@ class CsvFile(TableFile):
                 what = "the names of the columns again; remove the line"
             elif len(row) > width:
                 what += f"; a cell that holds {self.delimiter!r} needs quotes"
-            mistakes.note(f"{self.path}, line {line}: {what}")
+            mistakes.note(f"{self.path}, line {line}: {what}", f" in {self.path.name}")
 
     def _csv_rows(self, mistakes: Mistakes | None = None) -> Iterator[tuple[int, list[str]]]:
         """The rows of the file with the line each begins on, counted from 1; the column names come first.
@@ -370,7 +370,7 @@ class CsvFile(TableFile):
                     message = f"{path}, line {line}: {what}"
                     if mistakes is None:
                         raise FileError(message) from None
-                    mistakes.note(message)
+                    mistakes.note(message, f" in {path.name}")
                     lines.keep_first_only()
                 except UnicodeDecodeError:
                     raise FileError(f"{path} is not UTF-8 text (after line {line - 1}); save it as UTF-8") from None

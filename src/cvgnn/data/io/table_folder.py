@@ -69,8 +69,8 @@ def read_tables(
             options hold where `tables` has none. Fitted on the training nodes if not given.
     """
     tables = tables or TableOptions()
-    if preprocessing is not None and not tables.given():
-        tables = TableOptions(**preprocessing.options)
+    if preprocessing is not None:
+        tables = preprocessing.table_options(tables)
     return _Reader(folder, split or RandomSplit(), tables, preprocessing).graph(directed)
 
 
@@ -392,7 +392,8 @@ class _Reader:
         at = self._node_positions(table, self.own, columns[self.own], ids, ids_known)
         order[at[at >= 0]] = np.flatnonzero(at >= 0)
         for node in np.flatnonzero(order < 0).tolist() if ids_known and not table.lost_rows else ():
-            self.mistakes.note(f"{table.path} has no row for node {str(ids[node])[:80]!r} of {self.nodes.path.name}")
+            what = f"{table.path} has no row for node {str(ids[node])[:80]!r} of {self.nodes.path.name}"
+            self.mistakes.note(what, f" in {table.path.name}")
         if (order < 0).any():
             self.mistakes.check()  # these nodes have no features to look at
         return {n: c[order] if isinstance(c, np.ndarray) else c.take(pa.array(order)) for n, c in cells.items()}
