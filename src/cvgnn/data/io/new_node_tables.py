@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from cvgnn.data import Graph
+from cvgnn.data.io.cell_values import to_numbers
 from cvgnn.data.io.mistakes import Mistakes
-from cvgnn.data.io.preprocessing import Preprocessing, to_numbers
+from cvgnn.data.io.preprocessing import Preprocessing
 from cvgnn.data.io.size_checks import FileError, reading
 from cvgnn.data.io.table_file import TableFile, positions
 from cvgnn.data.io.table_folder import ALIASES, TABLE_CLASSES
@@ -89,11 +90,11 @@ def read_new_nodes(
         wrong = np.flatnonzero(given <= 0)
         mistakes.cells(edge_table, wrong, weight_name, lambda row: f"{given[row]:g}; weights must be positive")
     mistakes.check()
-    known = (edge_index >= 0).all(axis=0)
-    if not known.all():
-        count = f"{(~known).sum()} of {len(known)}"
+    whole = np.flatnonzero((edge_index >= 0).all(axis=0))
+    if len(whole) < edge_index.shape[1]:
+        count = f"{edge_index.shape[1] - len(whole)} of {edge_index.shape[1]}"
         _log.warning("%s: %s edges left out: one of their nodes %s", edges.name, count, where)
-        edge_index, weight = edge_index[:, known], None if weight is None else weight[known]
+        edge_index, weight = edge_index[:, whole], None if weight is None else weight[whole]
     return NewNodeTables(x, edge_index, weight, np.array(ids.to_pylist()))
 
 

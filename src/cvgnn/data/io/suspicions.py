@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from cvgnn.data.graph import Graph
-from cvgnn.data.io.preprocessing import Cells, Preprocessing, missing
+from cvgnn.data.io.cell_values import Cells, missing
+from cvgnn.data.io.preprocessing import Preprocessing
 from cvgnn.utils.formatting import join_printable
 
 _CODES = [sign * number for number in (99, 999, 9999, 99999) for sign in (-1.0, 1.0)]

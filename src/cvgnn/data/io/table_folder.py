@@ -16,11 +16,13 @@ import pyarrow as pa
 from cvgnn.data import Graph, RandomSplit
 from cvgnn.data.array_converter import from_arrays
 from cvgnn.data.edges import ConflictingWeights
+from cvgnn.data.io.cell_values import GAPS, Cells, as_text, date_form, parse_dates, to_numbers
+from cvgnn.data.io.csv_file import CsvFile
 from cvgnn.data.io.mistakes import SHOWN, Mistakes
-from cvgnn.data.io.preprocessing import Cells, Preprocessing, as_text, date_form, parse_dates, print_table, to_numbers
+from cvgnn.data.io.preprocessing import Preprocessing, print_table
 from cvgnn.data.io.size_checks import FileError
 from cvgnn.data.io.suspicions import column_suspicions, log_suspicions
-from cvgnn.data.io.table_file import GAPS, CsvFile, ParquetFile, TableFile, categories, positions
+from cvgnn.data.io.table_file import ParquetFile, TableFile, categories, positions
 from cvgnn.data.labels import kind_of_cells, labelled, labels_of_classes, labels_of_columns
 from cvgnn.data.node_ids import as_integers, number_labels
 from cvgnn.data.split import SPLITS
