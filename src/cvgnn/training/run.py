@@ -20,7 +20,7 @@ from torch import Tensor
 from cvgnn._version import __version__
 from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data import Graph, Propagation
-from cvgnn.data.io.dense_features import MAX_RATIO, scale_ratio
+from cvgnn.data.io.dense_features import MAX_RATIO, features_of_run, scale_ratio
 from cvgnn.data.labels import labelled, unknown_labels
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, Interrupted, require
@@ -163,7 +163,8 @@ class Run:
         The time grows with their neighborhood, not with the graph, which stays as it is.
 
         Args:
-            x: their features, `[n, F]`.
+            x: their features, `[n, F]`, as those of the graph were given to `fit`: where the run standardised these, it
+                standardises the new ones too.
             edge_index: integers `[2, m]`, edges of the new nodes, which have the ids `N, N+1, ...`, to nodes of the
                 graph and among themselves.
             edge_weight: `[m]`, where the graph's edges have weights.
@@ -325,7 +326,8 @@ def _warn_about_scales(graph: Graph) -> None:
     if ratio > MAX_RATIO:
         _log.warning(
             "the features' columns differ in scale by a factor of %.0f, and the largest would decide everything; "
-            "standardise them with graph = cvgnn.data.io.standardize(graph), or leave out --preprocess none",
+            'fit(defaults="auto") or graph = cvgnn.data.io.standardize(graph) standardises them; on the command line, '
+            "leave out --preprocess none",
             ratio,
         )
 
@@ -467,8 +469,10 @@ def read_run(
     given = parts.names().get("model", config.model)
     require(given == config.model, f"{path} was trained with model {short(config.model)}, not {given}")
     result = read_object(path / "result.json")
-    if graph is None:
-        preprocessing = read_preprocessing(path)
+    preprocessing = read_preprocessing(path)
+    if graph is not None:
+        graph = features_of_run(graph, preprocessing)
+    else:
         place = source or stored
         if preprocessing is None and place.graph is not None and not is_store(place.graph):
             # The model was not trained on preprocessed features; fitting them on other data would change its input.

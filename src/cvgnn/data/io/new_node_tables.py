@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cvgnn.data import Graph
 from cvgnn.data.io.cell_values import to_numbers
+from cvgnn.data.io.dense_features import is_of_arrays
 from cvgnn.data.io.mistakes import Mistakes
 from cvgnn.data.io.preprocessing import Preprocessing
 from cvgnn.data.io.size_checks import FileError, reading
@@ -46,12 +47,14 @@ def read_new_nodes(
         preprocessing: fitted on the graph that the model was trained on.
     """
     mistakes, (node_table, edge_table) = Mistakes(), [_open(file) for file in (nodes, edges)]
-    fitted = None if preprocessing is None else Preprocessing.from_dict(preprocessing)
+    # Columns of arrays have no names; the new ones are taken in their order.
+    named = preprocessing is not None and not is_of_arrays(preprocessing)
+    fitted = Preprocessing.from_dict(preprocessing) if named else None
     options = options if fitted is None else fitted.table_options(options)
     own = _column(node_table, "id", options, required=True)
     source, target = (_column(edge_table, role, options, required=True) for role in ("source", "target"))
     weight_name = _column(edge_table, "weight", options)
-    used = _feature_columns(node_table, own, graph, options, fitted)
+    used = _feature_columns(node_table, own, options, fitted)
     numbers = [] if fitted is None else [name for name in used if name in options.numeric]
     others = [name for name in used if name not in numbers]
     columns, cells = node_table.read_columns(names=[own], numbers=numbers, others=others, mistakes=mistakes)
@@ -118,9 +121,7 @@ def _column(table: TableFile, role: str, options: TableOptions, *, required: boo
     return None
 
 
-def _feature_columns(
-    table: TableFile, own: str, graph: Graph, options: TableOptions, fitted: Preprocessing | None
-) -> list[str]:
+def _feature_columns(table: TableFile, own: str, options: TableOptions, fitted: Preprocessing | None) -> list[str]:
     has = join_printable(table.columns[:50])[:300]
     if fitted is not None:
         missing = [name for name in fitted.used if name not in table.columns]
