@@ -165,6 +165,20 @@ def test_a_time_column_makes_the_split(tmp_path: Path) -> None:
     assert graph.num_features == 1
 
 
+def test_a_node_without_a_time_is_in_no_part_of_the_split(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = "".join(f"{i},{i},{'' if i == 3 else 2000 + i},{i % 2}\n" for i in range(11))
+    graph = table(tmp_path, f"id,f,time,label\n{rows}", split_by="time")
+    assert "1 labelled nodes have no 'time'; they are in no part of the split" in caplog.text
+    assert graph.train_ids.tolist() == [0, 1, 2, 4, 5, 6]
+    assert graph.test_ids.tolist() == [9, 10]
+    for cell, sentence in (
+        ("", "no labelled node has a date or a number"),
+        ("03/04/2024", "may be day/month or month"),
+    ):
+        with pytest.raises(CvgnnError, match=sentence):
+            table(tmp_path, "id,f,time,label\n" + f"0,1,{cell},0\n1,2,{cell},1\n", split_by="time")
+
+
 NODES = "id,f,label\nä,5,x\nb,7,y\nc,6,x\n"
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cvgnn.data import Graph, RandomSplit
 from cvgnn.data.array_converter import from_arrays
 from cvgnn.data.edges import ConflictingWeights
-from cvgnn.data.io.cell_values import GAPS, Cells, as_text, date_form, parse_dates, to_numbers
+from cvgnn.data.io.cell_values import GAPS, Cells, as_text, date_form, missing, parse_dates, to_numbers
 from cvgnn.data.io.csv_file import CsvFile
 from cvgnn.data.io.mistakes import SHOWN, Mistakes
 from cvgnn.data.io.preprocessing import Preprocessing, print_table
@@ -372,11 +372,20 @@ class _Reader:
         column = self.options.split_by or ""
         form = None if isinstance(time, np.ndarray) else date_form(time)
         values = to_numbers(time) if form in (None, "ambiguous") else parse_dates(time, form)
-        labelled = np.flatnonzero(y >= 0)
+        labelled, gone = np.flatnonzero(y >= 0), missing(time)
+        what = "is no date and no number, so it cannot order the split"
+        if form == "ambiguous":
+            what = "may be day/month or month/day; write dates as 2024-01-31"
         self.mistakes.cells(
-            self.nodes, labelled[np.isnan(values[labelled])], column,
-            lambda row: f"{str(as_text(time)[row])[:80]!r} is no date and no number, so it cannot order the split",
+            self.nodes, labelled[(np.isnan(values) & ~gone)[labelled]], column,
+            lambda row: f"{str(as_text(time)[row])[:80]!r} {what}",
         )  # fmt: skip
+        if gone[labelled].any():
+            count = int(gone[labelled].sum())
+            self.suspicions.append(f"{count} labelled nodes have no {column!r}; they are in no part of the split")
+        labelled = labelled[~gone[labelled]]
+        if not labelled.size:
+            self.mistakes.note(str(self.nodes.error(column, "no labelled node has a date or a number to split by")))
         order = labelled[np.argsort(values[labelled], kind="stable")]
         first = max(1, round(self.split.train * order.size))
         second = first + round(self.split.val * order.size)
