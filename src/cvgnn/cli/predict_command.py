@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -63,6 +64,10 @@ class PredictCommand:
     """Predict new nodes instead, which are not in the graph: a table of them (id, features) and one of their edges
     (source, target, perhaps weight) to nodes of the graph and among themselves."""
 
+    unknown_edges: Literal["error", "drop"] | None = None
+    """What to do with an edge of --graph or --new whose node is unknown: report an error, or leave the edge out; as the
+    run did if not given."""
+
     root: Path | None = None
     """Folder with the data set's raw files, if it is no longer where the run read it."""
 
@@ -85,7 +90,7 @@ def predict_command(argv: Sequence[str]) -> int:
     require(isinstance(command.force, bool), f"force must be True or False, not {command.force!r}")
     if command.out is not None:
         check_format(command.out, overwrite=command.force)
-    run = read_run(command.run, source=moved_source(command.run, command.graph, command.root))
+    run = read_run(command.run, source=_source(command))
     if command.edges is not None or (run.task.of_pairs and command.embeddings is None):
         return written(command, pair_table(command, run), "pairs")
     item = run.task.items.kind if command.embeddings is None else "node"
@@ -95,13 +100,30 @@ def predict_command(argv: Sequence[str]) -> int:
         require(command.nodes is None, "--new predicts all new nodes and no others; leave --nodes out")
         from cvgnn.data.io.new_node_tables import read_new_nodes
 
-        options, fitted = TableOptions(**run.source.table_options()), read_preprocessing(command.run)
+        given = {} if command.unknown_edges is None else {"unknown_edges": command.unknown_edges}
+        options, fitted = TableOptions(**run.source.table_options() | given), read_preprocessing(command.run)
         files = command.new[0], command.new[1]
         x, edges, weight, names = read_new_nodes(*files, run.graph, options=options, preprocessing=fitted)
         run, places = run.around_new(x, edges, weight, names=names)
         ids = places.numpy()
     table = predictions(run, ids, columns) if command.embeddings is None else embeddings(run, command.embeddings, ids)
     return written(command, table, f"{item}s")
+
+
+def _source(command: PredictCommand) -> GraphSource | None:
+    """Where the graph is now, with --unknown-edges where it is a folder of tables."""
+    from cvgnn.errors import require
+    from cvgnn.training.run_folder import check_is_folder, read_settings
+
+    source = moved_source(command.run, command.graph, command.root)
+    if command.unknown_edges is None:
+        return source
+    check_is_folder(command.run)
+    place = source or read_settings(command.run / "config.json")[0]
+    if place.graph is not None and is_tables(place.graph):
+        return dataclasses.replace(place, unknown_edges=command.unknown_edges)
+    require(bool(command.new), "--unknown-edges is for tables, and the graph is none; leave it out")
+    return source
 
 
 def pair_table(command: PredictCommand, run: Run) -> NodeTable:
@@ -143,7 +165,6 @@ def moved_source(run: Path, graph: Path | None, root: Path | None) -> GraphSourc
         graph: the graph, or another one.
         root: folder with the data set's raw files.
     """
-    from cvgnn.data.store import is_store
     from cvgnn.training.run_folder import check_is_folder, read_settings
 
     if graph is None and root is None:
@@ -151,6 +172,13 @@ def moved_source(run: Path, graph: Path | None, root: Path | None) -> GraphSourc
     check_is_folder(run)
     stored = read_settings(run / "config.json")[0]
     if graph is not None:
-        is_table = graph.is_dir() and not is_store(graph)
-        return GraphSource(graph=graph, directed=stored.directed, **(stored.table_options() if is_table else {}))
+        options = stored.table_options() if is_tables(graph) else {}
+        return GraphSource(graph=graph, directed=stored.directed, **options)
     return GraphSource(dataset=stored.name, root=root)
+
+
+def is_tables(graph: Path) -> bool:
+    """Whether a graph is a folder of tables."""
+    from cvgnn.data.store import is_store
+
+    return graph.is_dir() and not is_store(graph)
