@@ -83,7 +83,7 @@ def reproduce_command(argv: Sequence[str]) -> int:
     from cvgnn.cli.output import set_result
     from cvgnn.cli.runs_progress import LiveTable, RunsProgress, default_workers
     from cvgnn.lab import sweep
-    from cvgnn.lab.sweep.accuracy_tables import prepare, rows, write_files
+    from cvgnn.lab.sweep.result_tables import prepare, rows, write_files
     from cvgnn.lab.sweep.summary import group_by_setting
     from cvgnn.training.machine import describe_machine
 

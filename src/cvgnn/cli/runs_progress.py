@@ -15,9 +15,8 @@ from rich.table import Table
 
 from cvgnn.cli.output import Output, is_quiet
 from cvgnn.lab.sweep import Outcome
-from cvgnn.lab.sweep.accuracy_tables import accuracy
 from cvgnn.lab.sweep.jobs import format_value
-from cvgnn.training.callbacks import percent
+from cvgnn.lab.sweep.summary import SeedResults
 from cvgnn.training.machine import cores
 
 if TYPE_CHECKING:
@@ -35,14 +34,16 @@ def outcome_line(outcome: Outcome) -> str:
     """A run that has ended, as text."""
     if outcome.result is None:
         return f"{outcome.job.label}  FAILED: {outcome.reason}"
-    r = outcome.result
-    return f"{outcome.job.label}  val {percent(r['val_accuracy'])}  test {percent(r['test_accuracy'])}"
+    ended = SeedResults([outcome.result])
+    name = "" if ended.metric == "accuracy" else f"{ended.metric}  "
+    return f"{outcome.job.label}  {name}val {ended.text('val', unit='%')}  test {ended.text('test', unit='%')}"
 
 
 def trial_line(trial: Trial) -> str:
     """A trial that has ended, as text."""
     options = " ".join(f"{name}={format_value(value)}" for name, value in trial.params.items())
-    end = f"val {accuracy('val_accuracy')(trial)}%" if trial.reason is None else f"FAILED: {trial.reason}"
+    name = "" if trial.metric == "accuracy" else f"{trial.metric}  "
+    end = f"{name}val {trial.text('val', unit='%')}" if trial.reason is None else f"FAILED: {trial.reason}"
     end = "stopped early" if trial.state == "pruned" else end
     return f"trial {trial.number}  {options}  {end}"
 

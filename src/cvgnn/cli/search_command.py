@@ -19,7 +19,7 @@ from cvgnn.registry import plugin_options
 
 @dataclass(frozen=True, kw_only=True)
 class SearchCommand:
-    """Search for the options with the highest validation accuracy, on all cores, on several machines if you like.
+    """Search for the options with the best validation metric, on all cores, on several machines if you like.
 
     cvgnn search --space lr=0.001..0.1:log hidden=16..256 optimizer=adam,amsgrad --set epochs=50 --trials 40 --runs 3
     cvgnn search --file search.toml            tables base and space; see docs/search.md
@@ -36,7 +36,7 @@ class SearchCommand:
     """Settings to try in all, by every search that shares the study."""
 
     runs: int = 1
-    """Runs of each setting, with seeds 0, 1, ...; settings are compared by their mean validation accuracy."""
+    """Runs of each setting, with seeds 0, 1, ...; settings are compared by their mean validation metric."""
 
     file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """A .toml file with the space and the options of every run, instead of --space and --set."""
@@ -71,12 +71,11 @@ def search_command(argv: Sequence[str]) -> int:
     from cvgnn.cli.output import set_result
     from cvgnn.cli.runs_progress import RunsProgress, default_workers, trial_line
     from cvgnn.lab.search.search_loop import Search, register
-    from cvgnn.lab.search.search_plan import NOTE, SearchPlan, failures, files, table
+    from cvgnn.lab.search.search_plan import SearchPlan, failures, files, table
     from cvgnn.lab.search.search_space import parse_space, read_search
     from cvgnn.lab.search.study import Trial, ended, hide_credentials, open_study, ranked, require_optuna
-    from cvgnn.lab.sweep.accuracy_tables import prepare, write_files
     from cvgnn.lab.sweep.grid import parse_options
-    from cvgnn.training.callbacks import percent
+    from cvgnn.lab.sweep.result_tables import prepare, write_files
     from cvgnn.training.graph_source import load_source
     from cvgnn.training.machine import describe_machine
 
@@ -98,7 +97,7 @@ def search_command(argv: Sequence[str]) -> int:
 
     def best() -> str:
         order = ranked(done)
-        return f"  (best: trial {order[0].number}, {percent(order[0].mean('val_accuracy'))})" if order else ""
+        return f"  (best: trial {order[0].number}, {order[0].text('val', unit='%')})" if order else ""
 
     def show(trial: Trial) -> None:
         done.append(trial)
@@ -106,7 +105,8 @@ def search_command(argv: Sequence[str]) -> int:
 
     if command.storage is None:
         prepare(command.out)
-    with open_study(command.study, storage, space=space, sampler_seed=command.sampler_seed) as study:
+    seed = command.sampler_seed
+    with open_study(command.study, storage, space=space, sampler_seed=seed, maximize=plan.maximize) as study:
         study.check(plan.setting, plan.code, warn=view.warn)
         with register(command.out) as owner:
             search = Search(plan, study, owner=owner, trials=command.trials, on_trial=show)
@@ -128,7 +128,7 @@ def search_command(argv: Sequence[str]) -> int:
     set_result(written["search.json"])
     done, failed = ended(trials), failures(trials)
     if ranked(trials):
-        view.print(f"best of {len(done)} trials ({NOTE}):\n{table(plan, trials)}")
+        view.print(f"best of {len(done)} trials ({plan.note}):\n{table(plan, trials)}")
     running = sum(trial.state == "running" for trial in trials)
     if running:
         view.print(f"{running} trials are still running on other machines or in other folders")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCommand:
-    """Train every combination of some options, on all cores, and show which is best by validation accuracy.
+    """Train every combination of some options, on all cores, and show which is best on the validation set.
 
     cvgnn sweep --grid lr=0.01,0.05 num_neighbors=2,5 optimizer=adam,sgd --set epochs=50 hidden=32 --runs 3
     cvgnn sweep --paper cora --root DIR        the paper's grid (Table 3), five optimizers, three runs each
@@ -53,7 +53,7 @@ class SweepCommand:
     """Folder for the runs and the tables."""
 
     choose: Literal["validation", "test"] = "validation"
-    """The accuracy that selects the best settings; test is the paper's protocol, which selects on the test set."""
+    """The split whose metric selects the best settings; test is the paper's protocol, which selects on the test set."""
 
     threads: int | None = None
     """Threads of a run; default: 1."""
@@ -70,7 +70,7 @@ def sweep_command(argv: Sequence[str]) -> int:
     from cvgnn.cli.output import set_result
     from cvgnn.cli.runs_progress import RunsProgress, default_workers
     from cvgnn.lab import sweep
-    from cvgnn.lab.sweep import accuracy_tables as tables
+    from cvgnn.lab.sweep import result_tables as tables
     from cvgnn.lab.sweep.summary import group_by_setting
     from cvgnn.training.machine import describe_machine
 
@@ -89,7 +89,8 @@ def sweep_command(argv: Sequence[str]) -> int:
     set_result(files["table.json"])
     settings = group_by_setting(outcomes)
     columns = tables.sweep_columns(settings)
-    view.print(f"best of {len(settings)} settings for each optimizer, {tables.CHOICES[command.choose]}:")
+    how = tables.choice_text(command.choose, tables.metrics_of(settings))
+    view.print(f"best of {len(settings)} settings for each optimizer, {how}:")
     view.print(tables.markdown(list(columns), tables.rows(columns, tables.chosen(settings, by=command.choose))))
     failed = sum(outcome.result is None for outcome in outcomes)
     if failed:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneCommand:
-    """Find good settings for a graph in a given time, by validation accuracy.
+    """Find good settings for a graph in a given time, by the task's metric on the validation set.
 
     cvgnn tune --graph my_graph.npz --minutes 20 --out runs/tuned
     Starts with the defaults, tries others from a space that fits the graph, and stops those that fall behind. Ends with
@@ -58,6 +58,7 @@ def tune_command(argv: Sequence[str]) -> int:
     from cvgnn.lab.search.study import ended, require_optuna
     from cvgnn.lab.search.tuner import tune
     from cvgnn.lab.sweep.grid import parse_options
+    from cvgnn.lab.sweep.result_tables import choice_text
     from cvgnn.training.callbacks import line
     from cvgnn.training.graph_source import load_source
 
@@ -88,10 +89,9 @@ def tune_command(argv: Sequence[str]) -> int:
     set_result({**found.files["search.json"], "train": train if found.config else None})
     if found.config is not None:
         pruned = sum(trial.state == "pruned" for trial in found.trials)
-        view.show(
-            f"best of {len(ended(found.trials)) + pruned} trials, {pruned} of them stopped early (one seed each, in %; "
-            f"chosen by validation accuracy):\n{table(found.plan, found.trials)}\ntrain with: {train}"
-        )
+        how = f"{pruned} of them stopped early (one seed each; {choice_text('validation', [found.plan.metric])})"
+        view.show(f"best of {len(ended(found.trials)) + pruned} trials, {how}:\n{table(found.plan, found.trials)}")
+        view.show(f"train with: {train}")
     view.show(f"written to {command.out}: {', '.join(found.files)}")
     if found.stopped is not None:
         raise Stopped(found.stopped, "stopped; the same command goes on with the trial that was interrupted")

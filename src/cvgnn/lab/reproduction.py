@@ -10,10 +10,10 @@ from typing import Any, ClassVar, final
 from cvgnn.config import TrainConfig
 from cvgnn.lab import recipes
 from cvgnn.lab.recipes import BEST_DATASETS, PAPER_DATASETS, PAPER_OPTIMIZERS, best_recipe, paper_accuracy, paper_recipe
-from cvgnn.lab.sweep import accuracy_tables as tables
-from cvgnn.lab.sweep.accuracy_tables import Columns, accuracy, markdown, marked, percent_mean, tex
+from cvgnn.lab.sweep import result_tables as tables
 from cvgnn.lab.sweep.jobs import format_value, non_default, train_argv
 from cvgnn.lab.sweep.pool import Outcome
+from cvgnn.lab.sweep.result_tables import Columns, column, markdown, marked, percent_mean, tex
 from cvgnn.lab.sweep.summary import SweepSetting, group_by_setting
 
 PAPER_NOTE = (
@@ -141,9 +141,9 @@ class PaperPlan(RecipePlan):
         "dataset": lambda s: s.dataset,
         "optimizer": lambda s: str(s.options["optimizer"]),
         "paper": _paper,
-        "paper protocol": accuracy("max_test_accuracy"),
+        "paper protocol": column("max_test_accuracy"),
         "difference": _difference,
-        "validation protocol": accuracy("test_accuracy"),
+        "validation protocol": column("test_accuracy"),
         "s per run": tables.seconds,
     }
     live_names = ("dataset", "optimizer", "paper", "paper protocol", "validation protocol")
@@ -250,9 +250,9 @@ class BestPlan(RecipePlan):
     title = "Best recipes"
     columns: ClassVar[Columns] = {
         "recipe": lambda s: f"{s.dataset}_best",
-        "test at best validation": accuracy("test_accuracy"),
-        "validation": accuracy("val_accuracy"),
-        "highest test": accuracy("max_test_accuracy"),
+        "test at best validation": column("test_accuracy"),
+        "validation": column("val_accuracy"),
+        "highest test": column("max_test_accuracy"),
         "runs": lambda s: str(len(s.results)),
         "s per run": tables.seconds,
     }

@@ -31,7 +31,9 @@ def evaluation_charts(groups: Sequence[RunGroup]) -> list[Chart]:
             named = isinstance(names, list) and len(names) == len(columns[0])
             ticks = [str(name)[:20] for name in names or ()] if named else [str(c) for c in range(len(columns[0]))]
             curve = _curve(range(len(ticks)), columns, part[0].dataset)
-            f1.append(Panel(part[0].dataset, "accuracy", [curve], points=True, x_label="class", x_ticks=ticks))
+            f1.append(
+                Panel(part[0].dataset, "percent", [curve], points=True, y_label="F1", x_label="class", x_ticks=ticks)
+            )
         for result in results[:1]:
             x, y = (_shares(result, "calibration", name, gaps=True) for name in ("confidence", "accuracy"))
             pairs = zip(x or (), y or (), strict=False)
@@ -39,7 +41,7 @@ def evaluation_charts(groups: Sequence[RunGroup]) -> list[Chart]:
             if bins and len(bins) <= _MOST_BINS:
                 points = _curve([p for p, _ in bins], [[share for _, share in bins]], part[0].dataset)
                 line = _curve([0.0, 1.0], [[0.0, 1.0]], "right as often as said", reference=True)
-                reliability.append(Panel(part[0].dataset, "accuracy", [points, line]))
+                reliability.append(Panel(part[0].dataset, "percent", [points, line], y_label="accuracy"))
     charts = []
     if f1:
         charts.append(Chart("classes", "F1 by class", _F1, "class", [ChartView("", [PanelRow("", f1)])]))

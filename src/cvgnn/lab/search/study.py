@@ -18,7 +18,7 @@ from typing import Any, Literal, final
 
 from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.search.search_space import Space
-from cvgnn.lab.sweep.summary import KEYS, SeedResults
+from cvgnn.lab.sweep.summary import SeedResults, best_first
 from cvgnn.rng import Purpose, derive
 from cvgnn.training.resume import differences
 from cvgnn.utils.optional_import import import_optional
@@ -47,7 +47,7 @@ class Trial(SeedResults):
         state: `"interrupted"`: it was stopped or killed, and continues as another trial; `"pruned"`: it was worse than
             others at the same epoch, and was ended.
         params: Optuna's parameters; all of the space's if the trial has started.
-        results: for each seed, its run and accuracies; empty unless complete.
+        results: for each seed, its run and metrics; empty unless complete.
         reason: of the failure, or None.
         owner: the search that runs or ran it, or None; see `search_loop.register`.
     """
@@ -66,13 +66,10 @@ def ended(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
-    """The complete trials by mean validation accuracy, best first; of equal settings, the first."""
-    means: dict[str, tuple[float, Trial]] = {}
-    for trial in trials:
-        mean = trial.mean(KEYS["validation"]) if trial.state == "complete" else None
-        if mean is not None:
-            means.setdefault(repr(sorted(trial.params.items())), (mean, trial))
-    return [trial for _, trial in sorted(means.values(), key=lambda pair: -pair[0])]
+    """The complete trials by their mean on the validation set, best first; of equal settings, the first."""
+    complete = [trial for trial in trials if trial.state == "complete"]
+    different = {repr(sorted(trial.params.items())): trial for trial in reversed(complete)}
+    return best_first(reversed(different.values()), by="validation")
 
 
 def require_optuna(purpose: str = "cvgnn search") -> None:
@@ -90,7 +87,9 @@ def hide_credentials(storage: str) -> str:
 
 
 @contextmanager
-def open_study(name: str, storage: str, *, space: Space, sampler_seed: int | None = None) -> Iterator[Study]:
+def open_study(
+    name: str, storage: str, *, space: Space, sampler_seed: int | None = None, maximize: bool = True
+) -> Iterator[Study]:
     """A study; a new one if the storage has none of that name.
 
     Args:
@@ -98,6 +97,7 @@ def open_study(name: str, storage: str, *, space: Space, sampler_seed: int | Non
         storage: a URL, or the path of a journal file.
         space: what is searched.
         sampler_seed: of the choice of settings; None for a random one.
+        maximize: whether the largest value is the best.
     """
     require_optuna()
 
@@ -106,9 +106,10 @@ def open_study(name: str, storage: str, *, space: Space, sampler_seed: int | Non
     try:
         with _storage_errors(storage), _no_warnings():
             opened = _open(storage)
-            study = optuna.create_study(storage=opened, study_name=name, direction="maximize", load_if_exists=True)
+            goal: Literal["maximize", "minimize"] = "maximize" if maximize else "minimize"
+            study = optuna.create_study(storage=opened, study_name=name, direction=goal, load_if_exists=True)
         try:
-            yield Study(study, opened, hide_credentials(storage), space, sampler_seed)
+            yield Study(study, opened, hide_credentials(storage), space, sampler_seed, maximize)
         finally:
             with contextlib.suppress(Exception):  # all results are written by now
                 opened.remove_session()
@@ -128,6 +129,7 @@ class Study:
         location: the storage without user and password, for messages.
         space: what is searched.
         sampler_seed: of the choice of settings; None for a random one.
+        maximize: whether the largest value is the best.
     """
 
     study: optuna.Study
@@ -135,6 +137,7 @@ class Study:
     location: str
     space: Space
     sampler_seed: int | None
+    maximize: bool
     _own: dict[int, optuna.Trial] = field(default_factory=dict)
     _last_heartbeat: float = field(default_factory=time.monotonic)
 
@@ -156,6 +159,8 @@ class Study:
                 return
         changes = "; ".join(differences(then[_SETTING], setting))
         require(not changes, f"{where} is another search: {changes}. Use the same options, or another --study")
+        same = (self.study.direction.name == "MAXIMIZE") == self.maximize
+        require(same, f"{where} was begun for a metric of the other direction; give another --study")
         if then.get(_CODE) != code:
             warn(f"{where} was started with other code or versions; its trials are kept")
 
@@ -180,8 +185,8 @@ class Study:
         return Trial(number=trial.number, state="running", params=dict(trial.params), owner=owner)
 
     def complete(self, number: int, results: Sequence[dict[str, Any]]) -> None:
-        """End a trial whose runs are finished; its value is their mean validation accuracy."""
-        self._end(number, _RESULTS, list(results), SeedResults(results).mean(KEYS["validation"]))
+        """End a trial whose runs are finished; its value is their mean metric on the validation set."""
+        self._end(number, _RESULTS, list(results), SeedResults(results).mean("val"))
 
     def fail(self, number: int, reason: str) -> None:
         """End a trial that cannot be finished."""
@@ -201,7 +206,7 @@ class Study:
         self.study.pruner = optuna.pruners.MedianPruner(n_startup_trials=first_trials, n_warmup_steps=first_epochs)
 
     def falls_behind(self, number: int, value: float, epoch: int) -> bool:
-        """Report a trial's accuracy so far; whether it is not worth to go on."""
+        """Report a trial's best value so far; whether it is not worth to go on."""
         trial = self._own[number]
         with _storage_errors(self.location):
             trial.report(value, epoch)

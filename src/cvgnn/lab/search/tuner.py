@@ -11,15 +11,16 @@ from typing import Any, final
 from cvgnn.config import IN_MEMORY, GraphSource, TrainConfig
 from cvgnn.data import Graph, SparseFeatures
 from cvgnn.errors import CvgnnError, require_number
-from cvgnn.lab.search.search_loop import RESULT_KEYS, Search, register
+from cvgnn.lab.search.search_loop import Search, register
 from cvgnn.lab.search.search_plan import SearchPlan, files
 from cvgnn.lab.search.search_space import Space, endpoints, parse_space
 from cvgnn.lab.search.study import Study, Trial, ended, open_study, ranked, require_optuna
-from cvgnn.lab.sweep.accuracy_tables import prepare, write_files
+from cvgnn.lab.sweep.result_tables import prepare, write_files
 from cvgnn.training import Callback, Diverged, EpochRecord, Trainer
-from cvgnn.training.defaults import FEW_LABELS, default_options
+from cvgnn.training.defaults import FEW_LABELS, choose_options, takes_label_smoothing
 from cvgnn.training.machine import default_threads, describe_machine
 from cvgnn.training.run import train
+from cvgnn.training.tasks import METRICS
 from cvgnn.training.trainer_builder import check
 from cvgnn.utils.stop_signals import StopRequest, stop_requests
 
@@ -39,8 +40,8 @@ def tuning_space(graph: Graph, given: Mapping[str, Any]) -> dict[str, str]:
         space |= {"hidden": "16,32,64,128", "weight_decay": "0.0001..0.03:log", "num_neighbors": "1,2,5"}
     else:
         space |= {"hidden": "64,128,256,512" if graph.num_nodes <= 200_000 else "64,128,256"}
-        space |= {"weight_decay": "0.0,0.0001,0.001", "num_neighbors": "2,5,10", "label_smoothing": "0.0,0.1"}
-        space |= {"residual": "False,True"}
+        space |= {"weight_decay": "0.0,0.0001,0.001", "num_neighbors": "2,5,10", "residual": "False,True"}
+        space |= {"label_smoothing": "0.0,0.1"} if takes_label_smoothing(graph, given) else {}
     if graph.num_edges <= 5_000_000:
         space["layers"] = "2,3"
     if isinstance(graph.x, SparseFeatures):
@@ -81,9 +82,9 @@ def tune(
     on_epoch: Callable[[EpochRecord], None] = lambda record: None,
     warn: Callable[[str], None] = lambda message: None,
 ) -> Tuning:
-    """Try settings for so many minutes, the defaults first; keep the one with the highest validation accuracy.
+    """Try settings for so many minutes, the defaults first; keep the one with the best metric on the validation set.
 
-    Trials run one after the other. One whose best validation accuracy is below the median of the others at the same
+    Trials run one after the other. One whose best validation metric is worse than the median of the others at the same
     epoch is stopped (Optuna's MedianPruner). The trial that the end of the time or a signal interrupts is the first of
     the next call with the same `out`. The first one of all ends when it ends.
 
@@ -102,13 +103,14 @@ def tune(
     require_number("minutes", minutes, "a number above 0", above=0.0)
     deadline = time.monotonic() + 60.0 * minutes
     out, options = Path(out), dict(options or {})
-    chosen = {**TrainConfig().to_dict(), **default_options(graph, "auto"), **options}
+    chosen = {**TrainConfig().to_dict(), **choose_options(graph, "auto", options)}
     space = parse_space(f"{name}={text}" for name, text in tuning_space(graph, options).items())
     base = {name: value for name, value in chosen.items() if name not in space}
     base["threads"] = base["threads"] or default_threads(graph, TrainConfig())
     plan = SearchPlan(graph, source or GraphSource(dataset=IN_MEMORY), base, space, runs=1, threads=base["threads"])
     prepare(out)
-    with open_study(STUDY, str(out / "journal.log"), space=space, sampler_seed=sampler_seed) as study:
+    journal = str(out / "journal.log")
+    with open_study(STUDY, journal, space=space, sampler_seed=sampler_seed, maximize=plan.maximize) as study:
         study.check(plan.setting, plan.code, warn=warn)
         study.prune_by_median(first_trials=_FIRST_TRIALS, first_epochs=max(1, base["epochs"] // 10))
         with register(out) as owner, stop_requests() as stop:
@@ -121,7 +123,7 @@ def tune(
         trials = study.trials()
     best = next(iter(ranked(trials)), None)
     about = {"command": command, "machine": describe_machine()}
-    written = files(plan, trials, study=STUDY, storage=str(out / "journal.log"), about=about)
+    written = files(plan, trials, study=STUDY, storage=journal, about=about)
     write_files(out, written)
     config = None if best is None else plan.config(best.params)
     return Tuning(plan=plan, trials=trials, config=config, files=written, stopped=stop.signal_number)
@@ -155,7 +157,7 @@ def _run_trial(
     """Run one trial; False if it was interrupted."""
     trial = study.ask(owner)
     must_end = not ended(study.trials())  # without any result there would be no answer
-    watch = _Watch(study, trial, deadline=None if must_end else deadline, stop=stop, on_epoch=on_epoch)
+    watch = _Watch(study, trial, plan.metric, deadline=None if must_end else deadline, stop=stop, on_epoch=on_epoch)
     try:
         config = plan.config(trial.params)
         check(graph, config, memory=True)
@@ -170,7 +172,7 @@ def _run_trial(
         study.fail(trial.number, str(error))
         on_trial(Trial(number=trial.number, state="failed", params=trial.params, reason=str(error)))
     else:
-        results = ({"seed": config.seed, **{key: result.get(key) for key in RESULT_KEYS}},)
+        results = ({"seed": config.seed, **plan.kept(result)},)
         study.complete(trial.number, results)
         on_trial(Trial(number=trial.number, state="complete", params=trial.params, results=results))
     return True
@@ -186,19 +188,22 @@ class _TrialInterrupted(Exception):
 
 @final
 class _Watch(Callback):
-    """Reports a run's validation accuracy to the study, and ends the run early."""
+    """Reports a run's validation metric to the study, and ends the run early."""
 
     def __init__(
         self,
         study: Study,
         trial: Trial,
+        metric: str,
         *,
         deadline: float | None,
         stop: StopRequest,
         on_epoch: Callable[[EpochRecord], None],
     ) -> None:
         self._study, self._number, self._deadline, self._stop = study, trial.number, deadline, stop
-        self._on_epoch, self._best = on_epoch, 0.0
+        self._on_epoch, self._key = on_epoch, f"val_{metric}"
+        self._better: Callable[..., float] = max if METRICS[metric].larger_is_better else min
+        self._best: float | None = None
 
     def on_step(self, trainer: Trainer) -> None:
         """End the run at the deadline or after a signal."""
@@ -209,9 +214,9 @@ class _Watch(Callback):
     def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
         """End the run if it is worse than the median of the others."""
         self._on_epoch(record)
-        accuracy = record.metrics.get("val_accuracy")
-        if accuracy is not None:
-            # The best so far, as the result will be: a single epoch's accuracy goes up and down.
-            self._best = max(self._best, accuracy)
+        value = record.metrics.get(self._key)
+        if value is not None:
+            # The best so far, as the result will be: a single epoch's value goes up and down.
+            self._best = value if self._best is None else self._better(self._best, value)
             if self._study.falls_behind(self._number, self._best, record.epoch):
                 raise _TrialPruned
