@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from cvgnn.cli.argv import parse
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from cvgnn.cli.options import WarmupCommand
+from cvgnn.cli.output import Output, is_quiet, set_result
 from cvgnn.errors import CvgnnError
+from cvgnn.ops.compilation import folders
+from cvgnn.training.kernel_warmup import warm_up
 
 
-@dataclass(frozen=True, kw_only=True)
-class WarmupCommand:
-    """Compile all kernels for this processor and keep them, so that no later run compiles.
-
-    Call it in the build of a container image, with NUMBA_CACHE_DIR set to a folder of the image. See docs/install.md.
-    """
-
-
-def warmup_command(argv: Sequence[str]) -> int:
-    """Parse the options, compile with a progress bar, print where the kernels are."""
-    parse(WarmupCommand, argv, prog="cvgnn warmup")
-
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    from cvgnn.cli.output import Output, is_quiet, set_result
-    from cvgnn.ops.compilation import folders
-    from cvgnn.training.kernel_warmup import warm_up
+def warmup_command(command: WarmupCommand, argv: Sequence[str]) -> int:
+    """Compile with a progress bar, print where the kernels are."""
 
     if not folders():
         raise CvgnnError("no folder can keep compiled kernels; set CVGNN_HOME to a folder that can be written")

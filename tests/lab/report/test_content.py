@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cvgnn.cli.argv import parse
-from cvgnn.cli.train_command import TrainCommand
+from cvgnn.cli.options import TrainCommand
 from cvgnn.config import GraphSource
 from cvgnn.lab.recipes import PAPER_OPTIMIZERS
 from cvgnn.lab.report import Report, build, collect, render
