@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from cvgnn.cli.options import ConvertCommand
-from cvgnn.cli.output import Output, is_quiet, set_result
+from cvgnn.cli.output import Output, graph_result, is_quiet, set_result
 from cvgnn.data import Graph
 from cvgnn.data.store import is_store, verify_store, write_store
 from cvgnn.errors import require
@@ -39,13 +39,8 @@ def convert_command(command: ConvertCommand, argv: Sequence[str]) -> int:
         write_store(graph, command.out, propagate=propagate, progress=progress)
     for line in summary(graph, command.out, time.monotonic() - start):
         output.show(line)
-    set_result(
-        {
-            "nodes": graph.num_nodes, "entries": graph.num_edges, "features": graph.num_features,
-            "classes": graph.num_classes, "split": graph.split, "out": str(command.out),
-            "bytes": sum(file.stat().st_size for file in command.out.iterdir()),
-        }
-    )  # fmt: skip
+    size = sum(file.stat().st_size for file in command.out.iterdir())
+    set_result({**graph_result(graph), "out": str(command.out), "bytes": size})
     return 0
 
 

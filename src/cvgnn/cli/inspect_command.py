@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from cvgnn.cli.options import InspectCommand
-from cvgnn.cli.output import set_result
+from cvgnn.cli.output import graph_result, set_result
 from cvgnn.data import Graph
 from cvgnn.data.io.preprocessing import Preprocessing, print_table
 from cvgnn.data.io.suspicions import graph_suspicions
@@ -29,12 +29,7 @@ def inspect_command(command: InspectCommand, argv: Sequence[str]) -> int:
     found = list(dict.fromkeys([*noted, *suspicions(graph)]))
     for line in [*describe(graph), "suspicions:" if found else "suspicions: none", *(f"  {line}" for line in found)]:
         print(line)
-    set_result(
-        {
-            "nodes": graph.num_nodes, "entries": graph.num_edges, "features": graph.num_features,
-            "classes": graph.num_classes, "split": graph.split, "suspicions": found,
-        }
-    )  # fmt: skip
+    set_result({**graph_result(graph), "suspicions": found})
     return 0
 
 

@@ -69,7 +69,7 @@ def test_numbers_stand_beside_their_seeds_when_a_run_failed() -> None:
 def test_best_bold_and_second_underlined() -> None:
     assert ranks({"a": "1.0"}) == {"a": 1}
     assert ranks({"a": "3.1 ± 0.2", "b": "0.5", "c": "1e+03"}, larger_is_better=False) == {"a": 2, "b": 1, "c": 0}
-    assert marked({"a": (70.0, None), "b": (71.004, 0.5), "c": (69.0, None)}) == {
+    assert marked({"a": "70.00", "b": "71.00 ± 0.50", "c": "69.00"}) == {
         "a": r"\underline{70.00}",
         "b": r"\textbf{71.00} $\pm$ 0.50",
         "c": "69.00",

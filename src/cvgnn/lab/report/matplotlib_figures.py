@@ -242,17 +242,15 @@ def _draw_heat_maps(maps: HeatMapSet) -> Figure:
 def _draw_heat_map(ax: Axes, heat_map: HeatMap, maps: HeatMapSet) -> None:
     from matplotlib.patches import Rectangle
 
-    for y, row in enumerate(heat_map.rows):
-        for x, cell in enumerate(row):
-            if cell is None:
-                continue
-            background, color = maps.colors(cell)
-            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=background, edgecolor="white"))
-            if cell.best:
-                frame = Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, edgecolor=COLORS[1], linewidth=1.8)
-                ax.add_patch(frame)
-            text, weight = cell.text + "†" * cell.paper, "bold" if cell.best else "normal"
-            ax.text(x, y, text, ha="center", va="center", color=color, fontweight=weight)
+    cells = [(x, y, cell) for y, row in enumerate(heat_map.rows) for x, cell in enumerate(row) if cell is not None]
+    for x, y, cell in cells:
+        background, color = maps.colors(cell)
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=background, edgecolor="white"))
+        if cell.best:
+            frame = Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, edgecolor=COLORS[1], linewidth=1.8)
+            ax.add_patch(frame)
+        weight = "bold" if cell.best else "normal"
+        ax.text(x, y, cell.text + "†" * cell.paper, ha="center", va="center", color=color, fontweight=weight)
     ax.set(xlim=(-0.5, len(heat_map.x) - 0.5), ylim=(len(heat_map.y) - 0.5, -0.5))
     ax.set_xticks(range(len(heat_map.x)), heat_map.x)
     ax.set_yticks(range(len(heat_map.y)), heat_map.y)
@@ -267,8 +265,5 @@ def _subplots(counts: Sequence[int], size: tuple[float, float]) -> tuple[Figure,
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size)
-    grid = figure.subplots(len(counts), max(counts), squeeze=False)
-    for row, used in zip(grid, counts, strict=True):
-        for ax in row[used:]:
-            ax.set_axis_off()
-    return figure, [list(row[:used]) for row, used in zip(grid, counts, strict=True)]
+    grid = figure.add_gridspec(len(counts), max(counts))
+    return figure, [[figure.add_subplot(grid[row, i]) for i in range(count)] for row, count in enumerate(counts)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.search.search_space import Space
@@ -31,7 +31,7 @@ _SQLITE_WAIT_SECONDS = 60
 _ATTEMPTS, _ATTEMPT_SECONDS = 10, 0.5
 _MADE_BY_OTHERS = ("already exists", "duplicate", "unique constraint")
 _LONGEST_REASON = 1000
-_SETTING, _CODE, _OWNER, _RESULTS, _REASON, _CONTINUES = "setting", "code", "owner", "results", "reason", "continues"
+_SETTING, _CODE, _OWNER, _CONTINUES = "setting", "code", "owner", "continues"
 
 
 State = Literal["complete", "pruned", "failed", "running", "waiting", "interrupted"]
@@ -186,11 +186,12 @@ class Study:
 
     def complete(self, number: int, results: Sequence[dict[str, Any]]) -> None:
         """End a trial whose runs are finished; its value is their mean metric on the validation set."""
-        self._end(number, _RESULTS, list(results), SeedResults(results).mean("val"))
+        mean = SeedResults(results).mean("val")
+        self._tell(self._own.pop(number), "FAIL" if mean is None else "COMPLETE", mean, results=list(results))
 
     def fail(self, number: int, reason: str) -> None:
         """End a trial that cannot be finished."""
-        self._end(number, _REASON, reason[:_LONGEST_REASON], None)
+        self._tell(self._own.pop(number), "FAIL", reason=reason[:_LONGEST_REASON])
 
     def enqueue(self, params: dict[str, Any]) -> None:
         """Let the next trial try these parameters."""
@@ -214,23 +215,16 @@ class Study:
 
     def prune(self, number: int) -> None:
         """End a trial that has fallen behind."""
-        trial = self._own.pop(number)
-        with _storage_errors(self.location):
-            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        self._tell(self._own.pop(number), "PRUNED")
 
     def release(self, trial: Trial) -> bool:
         """Let the next search that asks continue a trial; False if it has ended or another process has released it."""
-
-        self._own.pop(trial.number, None)
-        with _storage_errors(self.location):
-            try:
-                self.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            except (ValueError, RuntimeError):
-                if self._is_finished(trial.number):
-                    return False
-                raise
-            _enqueue_again(self.study, trial)
-        return True
+        own = self._own.pop(trial.number, trial.number)
+        released = self._tell(own, "FAIL")
+        if released:
+            with _storage_errors(self.location):
+                _enqueue_again(self.study, trial)
+        return released
 
     def trials(self) -> list[Trial]:
         """All trials of the study, of all searches."""
@@ -252,21 +246,21 @@ class Study:
         if isinstance(self.storage, optuna.storages.RDBStorage):
             self.storage.record_heartbeat(trial._trial_id)
 
-    def _end(self, number: int, name: str, attribute: Any, value: float | None) -> None:
-
-        trial = self._own.pop(number)
-        state = optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE
+    def _tell(self, trial: optuna.Trial | int, state: str, value: float | None = None, **attributes: Any) -> bool:
+        """End a trial; False if it has ended before: after a long pause, such as a laptop's sleep, another machine may
+        have taken it over."""
         with _storage_errors(self.location):
             try:
-                trial.set_user_attr(name, attribute)
-                self.study.tell(trial, value, state=state)
+                for name, attribute in attributes.items():
+                    assert isinstance(trial, optuna.Trial)
+                    trial.set_user_attr(name, attribute)
+                self.study.tell(trial, value, state=optuna.trial.TrialState[state])
             except (ValueError, RuntimeError):
-                # After a long pause, such as a laptop's sleep, another machine may have taken the trial over.
-                if not self._is_finished(number):
+                number = trial if isinstance(trial, int) else trial.number
+                if not self.study.get_trials(deepcopy=False)[number].state.is_finished():
                     raise
-
-    def _is_finished(self, number: int) -> bool:
-        return self.study.get_trials(deepcopy=False)[number].state.is_finished()
+                return False
+        return True
 
 
 def _open(storage: str) -> optuna.storages.BaseStorage:
@@ -318,20 +312,19 @@ def _enqueue_again(study: optuna.Study, trial: optuna.trial.FrozenTrial | Trial)
 
 
 def _trial(trial: optuna.trial.FrozenTrial, *, interrupted: bool) -> Trial:
-    states: dict[str, State] = {
-        "COMPLETE": "complete", "PRUNED": "pruned", "RUNNING": "running", "WAITING": "waiting"
-    }  # fmt: skip
-    state = "interrupted" if interrupted else states.get(trial.state.name, "failed")
-    results = trial.user_attrs.get(_RESULTS)
-    if state == "complete" and not (isinstance(results, list) and all(isinstance(r, dict) for r in results)):
-        state = "failed"  # another program than cvgnn has ended it
+    attributes, name = trial.user_attrs, "interrupted" if interrupted else trial.state.name.lower()
+    results = attributes.get("results")
+    if name == "fail" or (
+        name == "complete" and not (isinstance(results, list) and all(isinstance(r, dict) for r in results))
+    ):
+        name = "failed"  # by cvgnn, or ended by another program
     return Trial(
         number=trial.number,
-        state=state,
+        state=cast(State, name),
         params=dict(trial.params),
-        results=tuple(results or ()) if state == "complete" else (),
-        reason=str(trial.user_attrs.get(_REASON, "unknown")) if state == "failed" else None,
-        owner=trial.user_attrs.get(_OWNER),
+        results=tuple(results) if results and name == "complete" else (),
+        reason=str(attributes.get("reason", "unknown")) if name == "failed" else None,
+        owner=attributes.get(_OWNER),
     )
 
 

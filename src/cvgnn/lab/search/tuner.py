@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -20,9 +21,11 @@ from cvgnn.training import Callback, Diverged, EpochRecord, Trainer
 from cvgnn.training.defaults import FEW_LABELS, choose_options, takes_label_smoothing
 from cvgnn.training.machine import default_threads, describe_machine
 from cvgnn.training.run import train
-from cvgnn.training.tasks import METRICS
 from cvgnn.training.trainer_builder import check
 from cvgnn.utils.stop_signals import StopRequest, stop_requests
+
+with contextlib.suppress(ImportError):  # an optional package: `require_optuna` raises the error
+    import optuna
 
 STUDY = "tune"
 _FIRST_TRIALS = 5  # never stopped early: the median that later ones are compared with is theirs
@@ -117,9 +120,9 @@ def tune(
             Search(plan, study, owner=owner, trials=0).take_over(out)
             if not study.trials():
                 study.enqueue(_as_params(space, chosen))
-            while stop.signal_number is None and (time.monotonic() < deadline or not ended(study.trials())):
-                if not _run_trial(graph, plan, study, owner, deadline, stop, on_trial=on_trial, on_epoch=on_epoch):
-                    break
+            tuner = _Tuner(graph, plan, study, owner, deadline, stop, on_trial, on_epoch)
+            while not tuner.is_over and tuner.run_trial():
+                pass
         trials = study.trials()
     best = next(iter(ranked(trials)), None)
     about = {"command": command, "machine": describe_machine()}
@@ -143,80 +146,69 @@ def _as_params(space: Space, chosen: Mapping[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _run_trial(
-    graph: Graph,
-    plan: SearchPlan,
-    study: Study,
-    owner: str,
-    deadline: float,
-    stop: StopRequest,
-    *,
-    on_trial: Callable[[Trial], None],
-    on_epoch: Callable[[EpochRecord], None],
-) -> bool:
-    """Run one trial; False if it was interrupted."""
-    trial = study.ask(owner)
-    must_end = not ended(study.trials())  # without any result there would be no answer
-    watch = _Watch(study, trial, plan.metric, deadline=None if must_end else deadline, stop=stop, on_epoch=on_epoch)
-    try:
-        config = plan.config(trial.params)
-        check(graph, config, memory=True)
-        result = train(graph, config, callbacks=[watch], source=plan.source).result
-    except _TrialPruned:
-        study.prune(trial.number)
-        on_trial(Trial(number=trial.number, state="pruned", params=trial.params))
-    except _TrialInterrupted:
-        study.release(trial)
-        return False
-    except (CvgnnError, Diverged) as error:
-        study.fail(trial.number, str(error))
-        on_trial(Trial(number=trial.number, state="failed", params=trial.params, reason=str(error)))
-    else:
-        results = ({"seed": config.seed, **plan.kept(result)},)
-        study.complete(trial.number, results)
-        on_trial(Trial(number=trial.number, state="complete", params=trial.params, results=results))
-    return True
-
-
-class _TrialPruned(Exception):
-    """A trial is not worth its time."""
-
-
 class _TrialInterrupted(Exception):
     """The time is over, or a signal came."""
 
 
 @final
-class _Watch(Callback):
-    """Reports a run's validation metric to the study, and ends the run early."""
+@dataclass
+class _Tuner(Callback):
+    """Runs one trial after the other. As a callback it reports a run's metric to the study, and ends the run early."""
 
-    def __init__(
-        self,
-        study: Study,
-        trial: Trial,
-        metric: str,
-        *,
-        deadline: float | None,
-        stop: StopRequest,
-        on_epoch: Callable[[EpochRecord], None],
-    ) -> None:
-        self._study, self._number, self._deadline, self._stop = study, trial.number, deadline, stop
-        self._on_epoch, self._key = on_epoch, f"val_{metric}"
-        self._better: Callable[..., float] = max if METRICS[metric].larger_is_better else min
-        self._best: float | None = None
+    graph: Graph
+    plan: SearchPlan
+    study: Study
+    owner: str
+    deadline: float
+    stop: StopRequest
+    notify_trial: Callable[[Trial], None]
+    notify_epoch: Callable[[EpochRecord], None]
+    _number: int = 0
+    _best: float | None = None
+    _must_end: bool = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over or a signal came; without any result there would be no answer, so the first ends."""
+        late = time.monotonic() > self.deadline and bool(ended(self.study.trials()))
+        return late or self.stop.signal_number is not None
+
+    def run_trial(self) -> bool:
+        """Run one trial; False if it was interrupted."""
+        trial = self.study.ask(self.owner)
+        self._number, self._best, self._must_end = trial.number, None, not ended(self.study.trials())
+        try:
+            config = self.plan.config(trial.params)
+            check(self.graph, config, memory=True)
+            result = train(self.graph, config, callbacks=[self], source=self.plan.source).result
+        except optuna.TrialPruned:
+            self.study.prune(trial.number)
+            trial = replace(trial, state="pruned")
+        except _TrialInterrupted:
+            self.study.release(trial)
+            return False
+        except (CvgnnError, Diverged) as error:
+            self.study.fail(trial.number, str(error))
+            trial = replace(trial, state="failed", reason=str(error))
+        else:
+            trial = replace(trial, state="complete", results=({"seed": config.seed, **self.plan.kept(result)},))
+            self.study.complete(trial.number, trial.results)
+        self.notify_trial(trial)
+        return True
 
     def on_step(self, trainer: Trainer) -> None:
         """End the run at the deadline or after a signal."""
-        late = self._deadline is not None and time.monotonic() > self._deadline
-        if late or self._stop.signal_number is not None:
+        late = not self._must_end and time.monotonic() > self.deadline
+        if late or self.stop.signal_number is not None:
             raise _TrialInterrupted
 
     def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
         """End the run if it is worse than the median of the others."""
-        self._on_epoch(record)
-        value = record.metrics.get(self._key)
+        self.notify_epoch(record)
+        value = record.metrics.get(f"val_{self.plan.metric}")
         if value is not None:
             # The best so far, as the result will be: a single epoch's value goes up and down.
-            self._best = value if self._best is None else self._better(self._best, value)
-            if self._study.falls_behind(self._number, self._best, record.epoch):
-                raise _TrialPruned
+            known = [value] if self._best is None else [value, self._best]
+            self._best = max(known) if self.plan.maximize else min(known)
+            if self.study.falls_behind(self._number, self._best, record.epoch):
+                raise optuna.TrialPruned

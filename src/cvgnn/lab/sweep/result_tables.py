@@ -20,9 +20,6 @@ _TEX = str.maketrans({c: rf"\{c}" for c in "_%&#${}"} | {c: rf"\char{ord(c)}{{}}
 Columns = Mapping[str, Callable[[SweepSetting], str]]
 """The columns of a table: for each heading, the text of a setting's cell."""
 
-Mean = tuple[float, float | None]
-"""An accuracy in percent and its standard deviation, None for a single run."""
-
 
 def column(name: str) -> Callable[[SeedResults], str]:
     """A column: mean and deviation over seeds of a value that is compared, see `result_keys`."""
@@ -124,28 +121,21 @@ def booktabs(header: Sequence[str], rows: Sequence[Sequence[str]], *, caption: s
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
-def percent_mean(setting: SeedResults, key: str) -> Mean | None:
-    """Mean and deviation of an accuracy over seeds, in percent."""
-    mean, deviation = setting.mean(key), setting.deviation(key)
-    return None if mean is None else (100 * mean, None if deviation is None else 100 * deviation)
+def marked(values: Mapping[str, str]) -> dict[str, str]:
+    r"""Numbers as printed, `-` for none, as LaTeX as in the paper's Table 5: the best bold, the second best underlined.
 
-
-def marked(values: Mapping[str, Mean | None]) -> dict[str, str]:
-    r"""Accuracies as LaTeX, as in the paper's Table 5: the best bold, the second best underlined.
-
-    >>> print(*marked({"a": (70.0, 0.5), "b": (71.0, None), "c": None}).values(), sep=", ")
+    >>> print(*marked({"a": "70.00 ± 0.50", "b": "71.00", "c": "-"}).values(), sep=", ")
     \underline{70.00} $\pm$ 0.50, \textbf{71.00}, --
     """
-    places = ranks({name: f"{value[0]:.2f}" for name, value in values.items() if value is not None})
-    return {name: as_tex(value, places.get(name, 0)) for name, value in values.items()}
+    places = ranks({name: text for name, text in values.items() if text != "-"})
+    return {name: as_tex(text, places.get(name, 0)) for name, text in values.items()}
 
 
-def as_tex(value: Mean | None, rank: int = 0) -> str:
-    """An accuracy as LaTeX, `--` for None; bold if its rank is 1, underlined if it is 2."""
-    if value is None:
-        return "--"
-    mean, deviation = f"{value[0]:.2f}", "" if value[1] is None else rf" $\pm$ {value[1]:.2f}"
-    return {1: rf"\textbf{{{mean}}}", 2: rf"\underline{{{mean}}}"}.get(rank, mean) + deviation
+def as_tex(text: str, rank: int = 0) -> str:
+    """A number as printed, as LaTeX; bold if its rank is 1, underlined if it is 2."""
+    mean, _, deviation = ("--" if text == "-" else text).partition(" ± ")
+    mean = {1: rf"\textbf{{{mean}}}", 2: rf"\underline{{{mean}}}"}.get(rank, mean)
+    return mean + (rf" $\pm$ {deviation}" if deviation else "")
 
 
 def ranks(printed: Mapping[str, str], *, larger_is_better: bool = True) -> dict[str, int]:
