@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import TaskProgressColumn
 
 from cvgnn.cli.options import WarmupCommand
-from cvgnn.cli.output import Output, is_quiet, set_result
+from cvgnn.cli.output import Output, set_result
+from cvgnn.cli.progress_bar import BAR, TEXT, ProgressBar
 from cvgnn.errors import CvgnnError
 from cvgnn.ops.compilation import folders
 from cvgnn.training.kernel_warmup import warm_up
@@ -20,23 +21,15 @@ def warmup_command(command: WarmupCommand, argv: Sequence[str]) -> int:
     if not folders():
         raise CvgnnError("no folder can keep compiled kernels; set CVGNN_HOME to a folder that can be written")
     output, start = Output(ignore_write_errors=False), time.monotonic()
-    columns = (TextColumn("compiling"), BarColumn(24), TaskProgressColumn(), TextColumn("{task.description}"))
-    bar = Progress(*columns, console=output.console, transient=True, disable=is_quiet())
-    task = bar.add_task("", total=1.0)
 
     def show(what: str, share: float) -> None:
-        if output.console.is_interactive:
-            bar.update(task, description=what, completed=share)
+        if bar.is_shown:
+            bar.move(share, what)
         else:
             output.progress(f"{100 * share:.0f}%  {what}")
 
-    if output.console.is_interactive:
-        bar.start()
-    try:
+    with ProgressBar(output, 1.0, "compiling", BAR, TaskProgressColumn(), TEXT, room=42) as bar:
         count = warm_up(show)
-    finally:
-        if bar.live.is_started:
-            bar.stop()
     seconds = time.monotonic() - start
     what = f"compiled {count} kernels in {seconds:.1f} s" if count else "all kernels were compiled before"
     output.show(f"{what}; they are in {folders()[-1]}")
