@@ -30,7 +30,7 @@ def evaluation_charts(groups: Sequence[RunGroup]) -> list[Chart]:
             named = isinstance(names, list) and len(names) == len(columns[0])
             ticks = [str(name)[:20] for name in names or ()] if named else [str(c) for c in range(len(columns[0]))]
             each = list(zip(*columns, strict=True))
-            curve = Curve.over_runs(range(len(ticks)), each, label=part[0].dataset)
+            curve = Curve.over_runs(list(range(len(ticks))), each, label=part[0].dataset)
             f1.append(
                 Panel(part[0].dataset, "percent", [curve], points=True, y_label="F1", x_label="class", x_ticks=ticks)
             )
