@@ -11,12 +11,14 @@ layers are not used: its default one aborts the process when two Python threads 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from queue import SimpleQueue
+from typing import TypeAlias
 
 import torch
 
@@ -41,19 +43,56 @@ class _Team(threading.local):
 
 _team = _Team()
 _NO_CHANGE = nullcontext()
-_pools: dict[int, ThreadPoolExecutor] = {}
-_pools_lock = threading.Lock()
+Task: TypeAlias = Callable[[], object]
+_Done: TypeAlias = SimpleQueue[BaseException | None]
 
 
-def _forget_pools() -> None:
-    """Forget the parent's threads after a fork; another thread of the parent may have held the lock."""
-    global _pools_lock
-    _pools.clear()
-    _pools_lock = threading.Lock()
+class _Helpers:
+    """Threads that wait for tasks. An executor's futures would take longer than waking a thread does."""
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[tuple[Task, _Done]] = SimpleQueue()
+        self.count = 0
+        self.lock = threading.Lock()
+
+    def run(self, mine: Task, others: Sequence[Task]) -> None:
+        """Run the caller's share, and the others' in helpers; return when all are done, or raise the first error."""
+        done: _Done = SimpleQueue()
+        with self.lock:
+            while self.count < len(others):
+                threading.Thread(target=self._serve, daemon=True, name=f"cvgnn-{self.count}").start()
+                self.count += 1
+        for other in others:
+            self.tasks.put((other, done))
+        try:
+            mine()
+        finally:
+            errors = [done.get() for _ in others]
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def _serve(self) -> None:
+        while True:
+            task, done = self.tasks.get()
+            error = _error_of(task)
+            del task  # it holds the matrices of its step
+            done.put(error)
+            del done, error
 
 
+def _error_of(task: Task) -> BaseException | None:
+    try:
+        task()
+    except BaseException as error:
+        return error
+    return None
+
+
+_helpers = _Helpers()
+# After a fork the parent's threads are gone, and one of them may have held the lock.
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_forget_pools)
+    os.register_at_fork(after_in_child=_helpers.__init__)
 
 
 def num_threads() -> int:
@@ -82,8 +121,8 @@ def one_torch_thread() -> AbstractContextManager[None]:
 
 def torch_threads(work: int) -> AbstractContextManager[None]:
     """Run torch on all threads if an operation of `work` multiply-adds gains by it."""
-    size = _team.size
-    return _NO_CHANGE if size is None or work < WORTH_SHARING else _threads(team=size, torch_size=size)
+    size = _team.size or 1
+    return _NO_CHANGE if size == 1 or work < WORTH_SHARING else _threads(team=size, torch_size=size)
 
 
 def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int, multiple: int = 1) -> None:
@@ -104,10 +143,11 @@ def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int,
     if threads == 1:
         kernel(0, num_rows)
         return
-    pool = _pool(threads)
     share = -(-num_rows // (threads * multiple)) * multiple
-    others = [pool.submit(kernel, first, min(first + share, num_rows)) for first in range(share, num_rows, share)]
-    _wait_for_all(lambda: kernel(0, min(share, num_rows)), others)
+    tasks = [
+        functools.partial(kernel, first, min(first + share, num_rows)) for first in range(0, max(num_rows, 1), share)
+    ]
+    _helpers.run(tasks[0], tasks[1:])
 
 
 def row_ranges(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
@@ -167,22 +207,4 @@ def run_ranges(task: Callable[[int, int, int], object], ranges: Sequence[tuple[i
             work()
 
     with _threads(team=1, torch_size=1):
-        _wait_for_all(work, [_pool(threads).submit(work_elsewhere) for _ in range(threads - 1)])
-
-
-def _wait_for_all(mine: Callable[[], object], others: Sequence[Future[object]]) -> None:
-    """Run the caller's share; return when all threads are done, or raise the first error of any."""
-    try:
-        mine()
-    finally:
-        wait(others)
-    for other in others:
-        other.result()
-
-
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """A pool of one thread less than `threads`, because the caller works too."""
-    with _pools_lock:
-        if threads not in _pools:
-            _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="cvgnn")
-        return _pools[threads]
+        _helpers.run(work, [work_elsewhere] * (threads - 1))
