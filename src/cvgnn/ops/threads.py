@@ -11,14 +11,12 @@ layers are not used: its default one aborts the process when two Python threads 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import SimpleQueue
-from typing import TypeAlias
 
 import torch
 
@@ -43,56 +41,20 @@ class _Team(threading.local):
 
 _team = _Team()
 _NO_CHANGE = nullcontext()
-Task: TypeAlias = Callable[[], object]
-_Done: TypeAlias = SimpleQueue[BaseException | None]
+_tasks: SimpleQueue[Callable[[], object]] = SimpleQueue()
+_helpers: list[threading.Thread] = []
+_starting = threading.Lock()
 
 
-class _Helpers:
-    """Threads that wait for tasks. An executor's futures would take longer than waking a thread does."""
-
-    def __init__(self) -> None:
-        self.tasks: SimpleQueue[tuple[Task, _Done]] = SimpleQueue()
-        self.count = 0
-        self.lock = threading.Lock()
-
-    def run(self, mine: Task, others: Sequence[Task]) -> None:
-        """Run the caller's share, and the others' in helpers; return when all are done, or raise the first error."""
-        done: _Done = SimpleQueue()
-        with self.lock:
-            while self.count < len(others):
-                threading.Thread(target=self._serve, daemon=True, name=f"cvgnn-{self.count}").start()
-                self.count += 1
-        for other in others:
-            self.tasks.put((other, done))
-        try:
-            mine()
-        finally:
-            errors = [done.get() for _ in others]
-        for error in errors:
-            if error is not None:
-                raise error
-
-    def _serve(self) -> None:
-        while True:
-            task, done = self.tasks.get()
-            error = _error_of(task)
-            del task  # it holds the matrices of its step
-            done.put(error)
-            del done, error
+def _forget_helpers() -> None:
+    """Forget the parent's threads after a fork; one of them may have held the lock."""
+    global _tasks, _starting
+    _tasks, _starting = SimpleQueue(), threading.Lock()
+    _helpers.clear()
 
 
-def _error_of(task: Task) -> BaseException | None:
-    try:
-        task()
-    except BaseException as error:
-        return error
-    return None
-
-
-_helpers = _Helpers()
-# After a fork the parent's threads are gone, and one of them may have held the lock.
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_helpers.__init__)
+    os.register_at_fork(after_in_child=_forget_helpers)
 
 
 def num_threads() -> int:
@@ -140,14 +102,8 @@ def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int,
     [(0, 10)]
     """
     threads = num_threads() if MEMORY_COST * num_rows * width >= WORTH_SHARING else 1
-    if threads == 1:
-        kernel(0, num_rows)
-        return
-    share = -(-num_rows // (threads * multiple)) * multiple
-    tasks = [
-        functools.partial(kernel, first, min(first + share, num_rows)) for first in range(0, max(num_rows, 1), share)
-    ]
-    _helpers.run(tasks[0], tasks[1:])
+    share = max(1, -(-num_rows // (threads * multiple))) * multiple
+    run_ranges(lambda _, first, last: kernel(first, last), _split(num_rows, share))
 
 
 def row_ranges(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
@@ -171,6 +127,10 @@ def row_ranges(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int
     share = max(1, -(-num_rows // (count * multiple))) * multiple
     if share * count > MAX_IMBALANCE * num_rows:
         return [(0, num_rows)]
+    return _split(num_rows, share)
+
+
+def _split(num_rows: int, share: int) -> list[tuple[int, int]]:
     return [(first, min(first + share, num_rows)) for first in range(0, max(num_rows, 1), share)]
 
 
@@ -187,24 +147,41 @@ def run_ranges(task: Callable[[int, int, int], object], ranges: Sequence[tuple[i
         for i, (first, last) in enumerate(ranges):
             task(i, first, last)
         return
-    number = itertools.count()
+    number, done, errors = itertools.count(), SimpleQueue[None](), list[BaseException]()
 
     def work() -> None:
-        try:
+        with torch.no_grad():  # torch keeps this and its number of threads per thread
             while (i := next(number)) < len(ranges):
-                task(i, *ranges[i])
-        except BaseException:
-            for _ in ranges:  # use up the numbers, so that no thread starts another range
-                next(number)
-            raise
-
-    def work_elsewhere() -> None:
-        # torch keeps both settings per thread. The first one is also what new threads start with; `_threads` below
-        # sets that again at the end.
-        if torch.get_num_threads() > 1:
-            torch.set_num_threads(1)
-        with torch.no_grad():
-            work()
+                try:
+                    # This is also what new threads start with; `_threads` below sets it again at the end.
+                    if torch.get_num_threads() > 1:
+                        torch.set_num_threads(1)
+                    if not errors:
+                        task(i, *ranges[i])
+                except BaseException as error:
+                    errors.append(error)
+                done.put(None)
 
     with _threads(team=1, torch_size=1):
-        _helpers.run(work, [work_elsewhere] * (threads - 1))
+        _ask_for_help(work, threads - 1)
+        work()
+        # Ranges are waited for, not helpers: one that wakes up too late finds nothing left to do.
+        for _ in ranges:
+            done.get()
+    if errors:
+        raise errors[0]
+
+
+def _ask_for_help(task: Callable[[], object], count: int) -> None:
+    """Let so many other threads run the task. (An executor's futures would take longer than waking a thread does.)"""
+    with _starting:
+        while len(_helpers) < count:
+            _helpers.append(threading.Thread(target=_serve, args=(_tasks,), name="cvgnn", daemon=True))
+            _helpers[-1].start()
+    for _ in range(count):
+        _tasks.put(task)
+
+
+def _serve(tasks: SimpleQueue[Callable[[], object]]) -> None:
+    while True:
+        tasks.get()()  # no variable: it would keep the task's matrices until the next one
