@@ -21,6 +21,7 @@ from cvgnn.lab.diagnose.trainers import fresh_trainer
 from cvgnn.nn import exact_logits
 from cvgnn.ops.row_sum import Rows
 from cvgnn.training.tasks import EdgeClassification, LinkPrediction
+from cvgnn.training.tasks.edge_tasks import PairOptions
 from cvgnn.training.trainer_builder import build_trainer
 from tests.build import graph_from_dense, random_adjacency
 
@@ -102,7 +103,7 @@ def test_loss_and_gradient_of_five_steps_are_the_literal_ones(task: str, estimat
             else:
                 assert isinstance(pairs_task, EdgeClassification)
                 logits = torch.cat([torch.zeros(1, dtype=torch.float64), score]) if head == "dot" else score
-                losses.append(torch.log(torch.exp(logits).sum()) - logits[pairs_task.labels["train"][batch.ids[i]]])
+                losses.append(torch.log(torch.exp(logits).sum()) - logits[pairs_task.labels[batch.ids[i]]])
         loss = torch.stack(losses).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         for name, parameter in model.named_parameters():
@@ -153,9 +154,9 @@ def test_held_out_edges_left_in_the_graph_would_leak() -> None:
 
 def test_no_negative_of_any_split_or_step_is_an_edge() -> None:
     graph = small_graph()
-    task = LinkPrediction(graph, negatives="degree", val_edges=0.1, test_edges=0.2)
+    task = LinkPrediction(graph, negatives="degree", pairs=PairOptions(val_edges=0.1, test_edges=0.2))
     true = {(int(u), v) for v in range(40) for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]]}
-    drawn = [task.pairs[split][:, ~task.labels[split]] for split in ("train", "val", "test")]
+    drawn = [task.pairs[split].chunk(2, dim=1)[1] for split in ("train", "val", "test")]
     for step in range(1, 30):
         nodes, place = task.items.targets(task.items.ids, step, repeats=False)
         assert place is not None
@@ -167,15 +168,14 @@ def test_no_negative_of_any_split_or_step_is_an_edge() -> None:
 
 def test_hits_and_mrr_by_counting() -> None:
     rng = np.random.default_rng(0)
-    scores = torch.from_numpy(rng.integers(0, 12, size=(60, 1)).astype(float))  # with ties
-    y = torch.arange(60) < 25
+    scores = torch.from_numpy(rng.integers(0, 12, size=60).astype(float)).split([25, 35])  # with ties
     task = LinkPrediction(small_graph(), hits_k=3)
-    positive, negative = scores[y].flatten().tolist(), scores[~y].flatten().tolist()
+    positive, negative = (part.tolist() for part in scores)
     third = sorted(negative, reverse=True)[2]
-    assert task._measure("hits_at_k", scores, y) == sum(p > third for p in positive) / 25
+    assert task._measure("hits_at_k", *scores) == sum(p > third for p in positive) / 25
     ranks = [1 + sum(n > p for n in negative) + sum(n == p for n in negative) / 2 for p in positive]
-    assert task._measure("mrr", scores, y) == pytest.approx(np.mean([1 / rank for rank in ranks]))
-    assert task._measure("hits_at_k", scores[:27], y[:27]) is None
+    assert task._measure("mrr", *scores) == pytest.approx(np.mean([1 / rank for rank in ranks]))
+    assert task._measure("hits_at_k", scores[0], scores[1][:2]) is None
 
 
 @pytest.mark.parametrize("task", ["link", "edge"])
@@ -288,14 +288,14 @@ def test_a_bad_table_of_pairs_is_refused(name: str, finished: dict[str, Path], c
 
 BAD_INPUTS: dict[str, tuple[Any, str]] = {
     "no labelled edges": (lambda g: EdgeClassification(g), "this graph has none; give edge_label_index"),
-    "dot with three classes": (lambda g: EdgeClassification(labelled(g, 3), head="dot"), "the edges have 3"),
+    "dot with three classes": (lambda g: EdgeClassification(labelled(g, 3), pairs=PairOptions(head="dot")), "the edges have 3"),
     "a pair outside": (lambda g: with_edge_labels(g, [[0], [40]], [1]), r"pair 0 of edge_label_index, \(0, 40\)"),
     "labels of another length": (lambda g: with_edge_labels(g, [[0], [1]], [1, 0]), r"shape \[2, M\]"),
     "labels that are no integers": (lambda g: with_edge_labels(g, [[0], [1]], [0.5]), "must hold integers"),
     "a class below -1": (lambda g: with_edge_labels(g, [[0], [1]], [-2]), "numbered from 0, or -1"),
     "no edge": (lambda g: LinkPrediction(graph_from_dense(np.zeros((3, 3)))), "this graph has none"),
     "all edges held out": (
-        lambda g: LinkPrediction(g, val_edges=0.5, test_edges=0.5), "must sum to less than 1, not 0.5"
+        lambda g: LinkPrediction(g, pairs=PairOptions(val_edges=0.5, test_edges=0.5)), "must sum to less than 1, not 0.5"
     ),
     "more hits than negatives": (lambda g: LinkPrediction(g, metric="hits_at_k", hits_k=99), "lower hits_k"),
     "another task's metric": (lambda g: LinkPrediction(g, metric="mse"), "metric of task 'link'"),

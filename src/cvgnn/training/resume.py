@@ -33,7 +33,7 @@ _PIECE = 1 << 22  # bytes hashed or written at a time: a mapped array must not b
 _LIBRARIES = ("torch", "numpy", "numba", "scipy")
 _MAY_CHANGE_BITS = ("cvgnn", "code", "plugins", "processor", *_LIBRARIES)
 _MAX_SHOWN = 20
-_EDGE_LABELS = ("edge_label_index", "edge_label")
+_EDGE_LABELS = ("edge_label_index", "edge_label", "edge_split")
 
 
 def identity(graph: Graph, source: GraphSource, config: TrainConfig, *, threads: int) -> dict[str, Any]:
