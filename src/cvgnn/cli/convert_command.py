@@ -44,6 +44,9 @@ class ConvertCommand:
     directed: bool = False
     """Keep the directions of the edges instead of making the graph undirected."""
 
+    unlabelled: bool = False
+    """The nodes may have no labels: the graph is one for task link."""
+
     split_seed: int = 0
     """Seed of the random split, for a graph without a split."""
 
@@ -83,7 +86,7 @@ def convert_command(argv: Sequence[str]) -> int:
         if output.console.is_interactive and not is_quiet()
         else nullcontext()
     ):
-        graph = load_source(source)
+        graph = load_source(source, task="link" if command.unlabelled else "auto")
     propagate = None if command.propagate == "none" else command.propagate
     with ProgressReporter("writing") as progress:
         write_store(graph, command.out, propagate=propagate, progress=progress)

@@ -35,6 +35,9 @@ class InspectCommand:
     directed: bool = False
     """Keep the directions of the edges instead of making the graph undirected."""
 
+    unlabelled: bool = False
+    """The nodes may have no labels: the graph is one for task link."""
+
     split_seed: int = 0
     """Seed of the random split, for a graph without a split."""
 
@@ -55,7 +58,7 @@ def inspect_command(argv: Sequence[str]) -> int:
     from cvgnn.training.graph_source import load_source
 
     with _printed_below() as noted:
-        graph = load_source(source)
+        graph = load_source(source, task="link" if command.unlabelled else "auto")
     found = list(dict.fromkeys([*noted, *suspicions(graph)]))
     for line in [*describe(graph), "suspicions:" if found else "suspicions: none", *(f"  {line}" for line in found)]:
         print(line)

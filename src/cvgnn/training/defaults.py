@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.data import Graph
 from cvgnn.errors import require_known
+from cvgnn.training.tasks import is_of_pairs, task_of
 
 _log = logging.getLogger(__name__)
 Defaults = Literal["fixed", "auto", "paper"]
@@ -24,7 +25,7 @@ _PAPER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
+def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str, Any]:
     """The options that `defaults` chooses for a graph; those that it does not name keep the values of `TrainConfig`.
 
     `auto`, measured in docs/estimators.md:
@@ -39,12 +40,13 @@ def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
     Args:
         graph: its training nodes and classes count.
         defaults: `fixed` (the values of `TrainConfig`), `auto` or `paper`.
+        task: tasks of pairs have the values of `TrainConfig` for `auto`, too: nothing was measured for them.
     """
     require_known("defaults", defaults, get_args(Defaults))
     if defaults == "paper":
         return dict(_PAPER)
     num_train = graph.train_ids.numel()
-    if defaults == "fixed":
+    if defaults == "fixed" or is_of_pairs(task):
         return {}
     if num_train < FEW_LABELS * graph.num_classes:
         return {"weight_decay": 5e-3}
@@ -61,7 +63,8 @@ def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
 
 def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a run: those that the user gave, and for the others what `defaults` chooses."""
-    chosen = default_options(graph, defaults)
+    task = given.get("task", "auto")
+    chosen = default_options(graph, defaults, task_of(graph) if task == "auto" else task)
     if "normalization" in given:
         chosen.pop("model", None)  # SAGE takes the mean of the neighbors: a normalization is a wish for a GCN
     if "loss" in given:

@@ -467,7 +467,7 @@ def read_run(
         if preprocessing is None and place.graph is not None and not is_store(place.graph):
             # The model was not trained on preprocessed features; fitting them on other data would change its input.
             place = dataclasses.replace(place, preprocess="none")
-        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing, allow_unlabelled=True)
+        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing, predicting=True)
     # Of the graph it was trained on: another graph may have fewer classes.
     classes = result.get("num_classes", graph.num_classes)
     require(
