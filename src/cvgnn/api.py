@@ -97,7 +97,7 @@ def fit(
     else:
         require(not resume or out is None, "a resumed run continues in its own folder; leave out= out")
         earlier = Path(resume) if resume else None
-    name = task if isinstance(task, str) else "auto" if config is None else config.task
+    name = task if isinstance(task, str) else config.task if isinstance(config, TrainConfig) else "auto"
     ids = {"train_ids": train_ids, "val_ids": val_ids, "test_ids": test_ids}
     graph = as_graph(graph, x=x, y=y, **ids, allow_unlabelled=is_of_pairs(name))
     given: dict[str, Any] = {

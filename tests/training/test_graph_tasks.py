@@ -15,7 +15,6 @@ from cvgnn.cli.inspect_command import describe
 from cvgnn.cli.main import main
 from cvgnn.config import make_config
 from cvgnn.data import Graph, RandomSplit, from_arrays, from_graphs
-from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose.trainers import in_float64
 from cvgnn.reference import ReferenceTrainer
@@ -243,7 +242,6 @@ BAD = [
     (lambda: cvgnn.fit(GRAPH, calibrate=True), "calibrate has no use with task 'graph'"),
     (lambda: cvgnn.fit(GRAPH, class_weight=[1.0, 2.0]), "class_weight has 2 numbers, but the graph has 3 classes"),
     (lambda: GraphClassification(from_four(y=[[0, 1], [1, 1]])), "task 'graph' needs y as an int64 vector"),
-    (lambda: write_store(GRAPH, Path("nowhere")), "a store holds one graph, not a set of graphs"),
     (lambda: in_float64(GRAPH), "diagnose measures on one graph, with labels at nodes"),
 ]  # fmt: skip
 

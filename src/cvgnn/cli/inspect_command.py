@@ -78,6 +78,7 @@ def describe(graph: Graph) -> list[str]:
     from scipy.sparse.csgraph import connected_components
 
     from cvgnn.data.io.preprocessing import Preprocessing, print_table
+    from cvgnn.data.split import SPLITS
 
     n, degree = graph.num_nodes, graph.degree.numpy()
     shape = (np.ones(graph.num_edges, dtype=np.int8), graph.indices.numpy(), graph.indptr.numpy())
@@ -89,7 +90,14 @@ def describe(graph: Graph) -> list[str]:
         f"components: {count}, the largest with {largest} nodes ({100 * largest / n:.1f} %)",
         f"split: {graph.split}",
     ]
-    lines += _label_lines(graph)
+    lines += _label_lines(graph) if graph.train_ids.numel() else []
+    if graph.edge_label is not None:
+        label, part = graph.edge_label.numpy(), graph.edge_split
+        counts = np.bincount(label[label >= 0]).tolist()
+        names = graph.edge_class_names or range(len(counts))
+        classes = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=False)) or "none"
+        sizes = "random" if part is None else "/".join(str(int((part == code).sum())) for code in range(len(SPLITS)))
+        lines.append(f"pairs: {len(label)}, split {sizes}, labels: {classes}")
     if graph.preprocessing is not None:
         columns = Preprocessing.from_dict(graph.preprocessing).table()
         lines += ["columns:", print_table([("column", "kind", "what it becomes"), *columns])]

@@ -143,9 +143,11 @@ class Graph:
         sizes = "/".join(str(ids.numel()) for ids in (self.train_ids, self.val_ids, self.test_ids))
         edges = f"{self.num_edges} directed edges" if self.directed else f"{self.num_edges // 2} edges"
         graphs = "" if self.graph_ids is None else f"{len(self.y)} graphs, "
+        labels = f"{self.num_classes} {self.label_kind}, split {sizes}" if self.train_ids.numel() else "no labels"
+        pairs = "" if self.edge_label is None else f", {self.edge_label.numel()} pairs"
         return (
             f"Graph({self.name}: {graphs}{self.num_nodes} nodes, {edges}, {self.num_features} {kind} features, "
-            f"{self.num_classes} {self.label_kind}, split {sizes})"
+            f"{labels}{pairs})"
         )
 
     def check_structure(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.data import Graph
 from cvgnn.errors import require_known
-from cvgnn.training.tasks import is_of_pairs, task_of
+from cvgnn.training.tasks import is_of_pairs
 
 _log = logging.getLogger(__name__)
 Defaults = Literal["fixed", "auto", "paper"]
@@ -46,7 +46,7 @@ def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str
     if defaults == "paper":
         return dict(_PAPER)
     num_train = graph.train_ids.numel()
-    if defaults == "fixed" or is_of_pairs(task):
+    if defaults == "fixed" or num_train == 0 or is_of_pairs(task):
         return {}
     if num_train < FEW_LABELS * graph.num_classes:
         return {"weight_decay": 5e-3}
@@ -63,8 +63,7 @@ def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str
 
 def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a run: those that the user gave, and for the others what `defaults` chooses."""
-    task = given.get("task", "auto")
-    chosen = default_options(graph, defaults, task_of(graph) if task == "auto" else task)
+    chosen = default_options(graph, defaults, given.get("task", "auto"))
     if "normalization" in given:
         chosen.pop("model", None)  # SAGE takes the mean of the neighbors: a normalization is a wish for a GCN
     if "loss" in given:

@@ -97,7 +97,7 @@ def _read(
         fitted = None if preprocessing is None else Preprocessing.from_dict(preprocessing)
         options: dict[str, Any] = {"split": split, "directed": directed, "tables": tables}
         graph = read_tables(path, **options, preprocessing=fitted, predicting=predicting)
-        if fitted is None and not predicting and graph.train_ids.numel():
+        if fitted is None and not predicting:
             from cvgnn.data.io.suspicions import graph_suspicions, log_suspicions
 
             log_suspicions(graph_suspicions(graph))

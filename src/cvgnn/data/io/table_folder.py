@@ -199,7 +199,8 @@ class _Reader:
         self.target = self._column(edges, "target", required=True)
         self.weight = self._column(edges, "weight")
         self._find_pair_columns(edges, separate="edge_labels" in tables)
-        self.needs_labels = self.training and not self.split.allow_unlabelled and self.pair_label is None
+        of_edges = self.pair_label is not None or self.pair_split is not None
+        self.needs_labels = self.training and not self.split.allow_unlabelled and not of_edges
         self.id = self._column(nodes, "id", required=True)
         self.graph_name = self._column(nodes, "graph", required="graphs" in tables)
         self.item = "node" if self.graph_name is None else "graph"
@@ -706,7 +707,8 @@ def _hint(table: TableFile, role: str, wanted: str) -> str:
     if role == "id" and all(lower & {end, *ALIASES[end]} for end in ("source", "target")):
         return "it looks like a table of edges: are the two files swapped?"
     close = difflib.get_close_matches(wanted, table.columns, n=1)
-    return f"name it with --{role}-column" + (f" (did you mean {close[0]!r}?)" if close else "")
+    unlabelled = "" if role != "label" or close else "; only --task link needs none"
+    return f"name it with --{role}-column" + (f" (did you mean {close[0]!r}?)" if close else "") + unlabelled
 
 
 def _shifted(unknown: pa.Array, ids: pa.Array) -> str:

@@ -44,12 +44,12 @@ def is_of_pairs(task: str) -> bool:
 
 
 def task_of(graph: Graph) -> str:
-    """The task that the labels of a graph are for: a class a node, a 0/1 matrix, floating point numbers, a class a
-    graph, or, where only pairs of nodes have labels, a class a pair."""
+    """The task that the labels of a graph are for: a class a node, a 0/1 matrix, floating point numbers, or a class a
+    graph. Where only pairs of nodes have labels, a class a pair; where they have only a split, links."""
     if graph.graph_ids is not None:
         return "graph"
-    if graph.edge_label is not None and bool((graph.edge_label >= 0).any()) and not labelled(graph.y.numpy()).any():
-        return "edge"
+    if graph.edge_label is not None and not labelled(graph.y.numpy()).any():
+        return "edge" if bool((graph.edge_label >= 0).any()) else "link"
     if graph.y.is_floating_point():
         return "regression"
     return "multilabel" if graph.y.dim() == 2 else "node"

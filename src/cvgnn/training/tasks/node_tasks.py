@@ -428,15 +428,15 @@ def class_weights(given: str, y: Tensor, count: int) -> Tensor:
         count: of classes or labels.
 
     >>> class_weights("balanced", torch.tensor([0, 0, 0, 1]), 2).tolist()
-    [0.6666666865348816, 2.0]
+    [0.6666666666666666, 2.0]
     """
     if given != "balanced":
         weights = [float(number) for number in given.split(",")]
         require(len(weights) == count, f"class_weight has {len(weights)} numbers, but the graph has {count} classes")
         return torch.tensor(weights, dtype=torch.float64)
     if y.dim() == 1:
-        return len(y) / (count * torch.bincount(y, minlength=count).clamp(min=1))
-    positives = y.sum(dim=0, dtype=torch.int64)
+        return len(y) / (count * torch.bincount(y, minlength=count).clamp(min=1).double())
+    positives = y.sum(dim=0, dtype=torch.float64)
     return (len(y) - positives) / positives.clamp(min=1)
 
 
