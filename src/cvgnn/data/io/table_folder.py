@@ -637,8 +637,10 @@ class _Reader:
         if self.pair_label is not None:
             labels, codes = self._known_labels(columns[self.pair_label])
             self._refuse_negative(table, self.pair_label, labels, codes)
-            numbers, names = number_labels([*labels, ""])
-            label = np.array(numbers, dtype=np.int64)[codes][rows]
+            codes = codes[rows]
+            used = set(codes.tolist())  # an edge that was left out brings no class
+            numbers, names = number_labels([*(label if code in used else "" for code, label in enumerate(labels)), ""])
+            label = np.array(numbers, dtype=np.int64)[codes]
         split = None if self.pair_split is None else self._parts(table, self.pair_split, columns[self.pair_split])[rows]
         return {
             _PAIRS: torch.from_numpy(ends),
