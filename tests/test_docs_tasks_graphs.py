@@ -28,4 +28,7 @@ def test_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     run_tables(PAGE.read_text(encoding="utf-8"))
     assert "by class, on the test graphs" in capsys.readouterr().out
     rows = list(csv.DictReader(Path("graphs.csv").read_text().splitlines()))
-    assert [(row["graph"], row["label"], row["split"]) for row in rows] == [("m4", "base", "test"), ("m1", "acid", "train")]
+    assert [(row["graph"], row["label"], row["split"]) for row in rows] == [
+        ("m4", "base", "test"),
+        ("m1", "acid", "train"),
+    ]

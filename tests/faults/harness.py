@@ -71,7 +71,11 @@ def write_graphs(folder: Path) -> dict[str, str]:
     inside = number[edges[0]] == number[edges[1]]
     arrays: dict[str, dict[str, Any]] = {
         "SEVERAL": {"edge_index": edges, "y": (y[:, None] >> np.arange(3)) & 1, **ids},
-        "PAIRS": {"edge_index": edges, "edge_label_index": edges, "edge_label": (y[edges[0]] == y[edges[1]]).astype(int)},
+        "PAIRS": {
+            "edge_index": edges,
+            "edge_label_index": edges,
+            "edge_label": (y[edges[0]] == y[edges[1]]).astype(int),
+        },
         "GRAPHS": {"edge_index": edges[:, inside], "graph_ids": number, "y": y[::20] % 2},
     }
     for name, own in arrays.items():

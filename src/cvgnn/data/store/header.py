@@ -17,7 +17,7 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, TypeVar, final
 
 from cvgnn._version import __version__
 from cvgnn.data.graph import IDS, MAX_NODES
-from cvgnn.data.propagation import NORMALIZATIONS
+from cvgnn.data.propagation import AGGREGATIONS
 from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.utils import atomic_files
 from cvgnn.utils.checked_json import add_checksum, has_valid_checksum, parse_object, short
@@ -26,6 +26,7 @@ FORMAT = "cvgnn-store"
 VERSION = 1
 HEADER = "header.json"
 MAX_HEADER_BYTES = 1 << 26
+_LATER_FIELDS = ("preprocessing", "hops", "edge_class_names")  # of the graph, which older stores do not have
 _PROBLEMS = {
     errno.ENOENT: "is missing",
     errno.EINVAL: "is not a regular file",
@@ -40,10 +41,10 @@ DTYPES = {
     **dict.fromkeys(("edge_label_index", "edge_label", "graph_ids"), "<i8"),
     "edge_split": "i1",
     **dict.fromkeys(("node_names", "graph_names"), "<i8|<U[1-9][0-9]{0,5}"),
+    "whole_ids": "<i4",
+    "whole_row_sums": "<f8",
 }
 """Every array of a store with a regular expression for its dtype; names are integers or fixed-width Unicode."""
-_LATER_FIELDS = ("preprocessing", "edge_class_names")
-"""Fields that stores of earlier versions do not have: left out where they are None."""
 
 
 class DamagedStore(CvgnnError):
@@ -104,7 +105,8 @@ _Names = _Rule(
     "null or a list of strings",
     lambda v: v is None or (isinstance(v, list | tuple) and all(isinstance(name, str) for name in v)),
 )
-_Normalization = _Rule(f"null or one of {', '.join(NORMALIZATIONS)}", lambda v: v in (None, *NORMALIZATIONS))
+_Normalization = _Rule(f"null or one of {', '.join(AGGREGATIONS)}", lambda v: v in (None, *AGGREGATIONS))
+_Hops = _Rule("null or a whole number in 0..1000", lambda v: v is None or (type(v) is int and 0 <= v <= 1000))
 _Object = _Rule("null or an object", lambda v: v is None or isinstance(v, dict))
 _Shape = _Rule(
     "a list of one or two sizes",
@@ -125,6 +127,7 @@ class GraphFields:
         features: whether `x` (and `PX`) are dense matrices or CSR.
         weighted: whether there are edge weights.
         named: whether there are node names.
+        hops: of a compact store, see `cvgnn.data.graph.Cutout`; None for a whole graph.
     """
 
     name: _String
@@ -141,6 +144,7 @@ class GraphFields:
     PX_normalization: Annotated[str | None, _Normalization]
     preprocessing: Annotated[dict[str, Any] | None, _Object]
     edge_class_names: Annotated[tuple[str, ...] | None, _Names]
+    hops: Annotated[int | None, _Hops]
 
 
 @final
@@ -168,9 +172,9 @@ class StoreHeader:
 def write_header(folder: Path, graph: GraphFields, arrays: dict[str, ArrayEntry]) -> None:
     """Write `header.json` of a new store."""
     header = dataclasses.asdict(StoreHeader(cvgnn=__version__, graph=graph, arrays=arrays))
-    for name in _LATER_FIELDS:
-        if header["graph"][name] is None:
-            del header["graph"][name]
+    for field in _LATER_FIELDS:
+        if header["graph"][field] is None:
+            del header["graph"][field]  # as in stores of cvgnn before it had the field
     atomic_files.write_new(folder / HEADER, add_checksum({"format": FORMAT, "version": VERSION, **header}))
 
 
@@ -316,6 +320,8 @@ def _expected_shapes(graph: GraphFields, there: object) -> dict[str, tuple[int |
         shapes["edge_weight"] = (e,)
     if graph.named:
         shapes["node_names"] = (n,)
+    if graph.hops is not None:
+        shapes |= {"whole_ids": (n,), "whole_row_sums": (n,)}
     for form in ["x"] if graph.PX_normalization is None else ["x", "PX"]:
         if graph.features == "dense":
             shapes[form] = (n, f)
