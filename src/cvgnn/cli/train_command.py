@@ -28,7 +28,8 @@ def train_command(command: TrainCommand, argv: Sequence[str]) -> int:
     events = _event_folder(command)
     folder = None if path is None else RunFolder(path, resume=command.resume is not None)
     from_file = command.resume is not None or command.settings is not None
-    graph = load_source(command.source, trusted=not from_file or option(argv, "--root") is not None)
+    trusted = not from_file or option(argv, "--root") is not None
+    graph = load_source(command.source, trusted=trusted, task=config.task)
     defaults = command.defaults or ("fixed" if from_file or command.source.graph is None else "auto")
     if defaults != "fixed":
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")

@@ -35,6 +35,7 @@ def from_edges(
     class_names: Sequence[str] | None = None,
     split: str = "given",
     graph_ids: Tensor | ArrayLike | None = None,
+    graph_names: np.ndarray | None = None,
 ) -> Graph:
     """Build a `Graph` from PyG-style edges.
 
@@ -54,6 +55,7 @@ def from_edges(
         node_names, class_names: the user's own node ids and labels, kept for predictions.
         split: the origin of the split, for the record.
         graph_ids: `[N]`, the graph of each node in a set of graphs, see `Graph`; `y` and the splits are then of graphs.
+        graph_names: `[G]`, the user's own ids of the graphs of a set.
 
     >>> g = from_edges([[0, 1, 1, 2], [1, 0, 2, 2]], x=torch.eye(3), y=[0, 1, 1], train_ids=[0, 2])
     >>> g.indptr.tolist(), g.indices.tolist()
@@ -86,6 +88,7 @@ def from_edges(
         class_names=None if class_names is None else tuple(class_names),
         split=split,
         graph_ids=graphs,
+        graph_names=graph_names,
         built=True,
     )
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.data import Graph
 from cvgnn.errors import require_known
+from cvgnn.training.tasks import is_of_pairs
 
 _log = logging.getLogger(__name__)
 Defaults = Literal["fixed", "auto", "paper"]
@@ -25,7 +26,7 @@ _PAPER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
+def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str, Any]:
     """The options that `defaults` chooses for a graph; those that it does not name keep the values of `TrainConfig`.
 
     `auto`, measured in docs/estimators.md:
@@ -40,12 +41,13 @@ def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
     Args:
         graph: its training nodes and classes count.
         defaults: `fixed` (the values of `TrainConfig`), `auto` or `paper`.
+        task: tasks of pairs have the values of `TrainConfig` for `auto`, too: nothing was measured for them.
     """
     require_known("defaults", defaults, get_args(Defaults))
     if defaults == "paper":
         return dict(_PAPER)
     num_train = graph.train_ids.numel()
-    if defaults == "fixed":
+    if defaults == "fixed" or num_train == 0 or is_of_pairs(task):
         return {}
     if num_train < FEW_LABELS * graph.num_classes:
         return {"weight_decay": 5e-3}
@@ -62,7 +64,7 @@ def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
 
 def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a run: those that the user gave, and for the others what `defaults` chooses."""
-    chosen = default_options(graph, defaults)
+    chosen = default_options(graph, defaults, given.get("task", "auto"))
     if "normalization" in given:
         chosen.pop("model", None)  # SAGE takes the mean of the neighbors: a normalization is a wish for a GCN
     if not takes_label_smoothing(graph, given):

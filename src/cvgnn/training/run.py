@@ -143,8 +143,8 @@ class Run:
         Args:
             metrics: names; all of the task's if none is given.
         """
-        mine, theirs = self.graph.class_names, self.result["class_names"]
-        as_many = self.graph.num_classes == self.result.get("num_classes", self.graph.num_classes)
+        (count, mine), theirs = self.task.classes, self.result["class_names"]
+        as_many = count == self.result.get("num_classes", count)
         require(
             as_many and theirs == (None if mine is None else list(mine)),
             f"the labels of {self.graph.name!r} are not those of the run, so nothing can be compared; name the "
@@ -152,7 +152,12 @@ class Run:
         )
         rows, readout = self.outputs(), self.model.readout
         values = self.task.evaluate(rows, metrics or self.task.metrics, readout)
-        return {"task": self.task.name, "metrics": values, **self.task.report(rows, readout)}
+        return {
+            "task": self.task.name,
+            "item": self.task.items.kind,
+            "metrics": values,
+            **self.task.report(rows, readout),
+        }
 
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
@@ -439,13 +444,14 @@ def _summary(
     rows = trainer.evaluator.outputs(model)
     task.finish(rows, model.readout)
     output = task.evaluate(rows, task.result_metrics, model.readout)
+    num_classes, class_names = task.classes
     return {
         "version": __version__,
         "dataset": graph.name,
-        "split": graph.split,
-        "num_classes": graph.num_classes,
+        "split": task.split,
+        "num_classes": num_classes,
         "num_features": graph.num_features,
-        "class_names": None if graph.class_names is None else list(graph.class_names),
+        "class_names": None if class_names is None else list(class_names),
         "task": task.name,
         "metric": task.metric,
         **{name: getattr(config, name) for name in ("estimator", "scheme", "optimizer", "form", "seed")},
@@ -492,7 +498,7 @@ def read_run(
         if preprocessing is None and place.graph is not None and not is_store(place.graph):
             # The model was not trained on preprocessed features; fitting them on other data would change its input.
             place = dataclasses.replace(place, preprocess="none")
-        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing, allow_unlabelled=True)
+        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing, predicting=True)
     # Of the graph it was trained on: another graph may have fewer classes.
     classes = result.get("num_classes", graph.num_classes)
     require(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 KEYS = (
     *("edge_index", "edges", "edge_weight", "x", *_SPARSE, "y"),
     *(f"{part}_{form}" for form in ("ids", "mask") for part in SPLITS),
-    *("node_names", "class_names", "num_classes", "edge_label_index", "edge_label", "graph_ids"),
+    *("node_names", "class_names", "num_classes", "edge_label_index", "edge_label", "edge_split"),
+    *("graph_ids", "graph_names"),
 )
 
 
@@ -32,17 +34,17 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
         path: holds `edge_index` `[2, m]` or `edges` `[m, 2]`; `x` `[N, F]`, or its CSR parts `x_data`, `x_indices`,
             `x_indptr`, `x_shape`; `y`, labels as in `from_arrays`; optionally `edge_weight` `[m]`, `train_ids`,
             `val_ids`, `test_ids` (or `train_mask`, ... `[N]`), `node_names` `[N]`, `class_names` `[C]`, `num_classes`;
-            for task `edge`, pairs of nodes `edge_label_index` `[2, M]` and their classes `edge_label` `[M]`.
-            For a set of graphs `graph_ids` `[N]`; `y` and the splits are then of graphs.
+            for tasks of edges, pairs of nodes `edge_label_index` `[2, M]`, their classes `edge_label` `[M]` and their
+            split `edge_split` `[M]`, see `with_edge_labels`; then `y` may be missing. For a set of graphs `graph_ids`
+            `[N]` and perhaps `graph_names` `[G]`; `y` and the splits are then of graphs.
         split, directed: as in `read_graph`.
     """
     arrays = _read_arrays(path)
-    if split is not None and split.allow_unlabelled and "y" not in arrays:
-        return from_arrays(
-            _edge_index(arrays), x=_features(arrays), y=None, edge_weight=arrays.get("edge_weight"), directed=directed,
-            name=path.stem, node_names=arrays.get("node_names"),
-        )  # fmt: skip
-    train, val, test = (_ids(arrays, part) for part in SPLITS)
+    if (split is not None and split.allow_unlabelled) or "edge_label_index" in arrays:
+        y, split = arrays.get("y"), dataclasses.replace(split or RandomSplit(), allow_unlabelled=True)
+    else:
+        y = _required(arrays, "y")
+    train, val, test = (None,) * 3 if y is None else (_ids(arrays, y, part) for part in SPLITS)
     names, num_classes = arrays.get("class_names"), arrays.get("num_classes")
     if names is not None:
         require(names.ndim == 1 and names.dtype.kind in "Uiu", "class_names must be a vector of strings")
@@ -52,7 +54,7 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
     graph = from_arrays(
         _edge_index(arrays),
         x=_features(arrays),
-        y=_required(arrays, "y"),
+        y=y,
         train_ids=train,
         val_ids=val,
         test_ids=test,
@@ -64,10 +66,12 @@ def read_npz(path: Path, *, split: RandomSplit | None = None, directed: bool = F
         node_names=arrays.get("node_names"),
         class_names=None if names is None else names.astype(str).tolist(),
         graph_ids=arrays.get("graph_ids"),
+        graph_names=arrays.get("graph_names"),
     )
-    if "edge_label_index" not in arrays and "edge_label" not in arrays:
+    label, parts = arrays.get("edge_label"), arrays.get("edge_split")
+    if label is None and parts is None and "edge_label_index" not in arrays:
         return graph
-    return with_edge_labels(graph, _required(arrays, "edge_label_index"), _required(arrays, "edge_label"))
+    return with_edge_labels(graph, _required(arrays, "edge_label_index"), label, edge_split=parts)
 
 
 def _edge_index(arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -100,8 +104,8 @@ def _features(arrays: dict[str, np.ndarray]) -> Any:
     return checked_csr(_float32(data), indices, indptr, (int(shape[0]), int(shape[1])), "x")
 
 
-def _ids(arrays: dict[str, np.ndarray], part: str) -> np.ndarray | None:
-    num_nodes = (*_required(arrays, "y").shape, 0)[0]  # a y without dimensions is refused later
+def _ids(arrays: dict[str, np.ndarray], y: np.ndarray, part: str) -> np.ndarray | None:
+    num_nodes = (*y.shape, 0)[0]  # a y without dimensions is refused later
     ids, mask = arrays.get(f"{part}_ids"), split_mask(arrays, part, num_nodes)
     require(ids is None or mask is None, f"give {part}_ids or {part}_mask, not both")
     return ids if mask is None else mask
