@@ -83,7 +83,7 @@ def _edge_index(arrays: dict[str, np.ndarray]) -> np.ndarray:
         edges.ndim == 2 and edges.shape[1] == 2,
         f"edges must have shape [number of edges, 2]; it has {list(edges.shape)}",
     )
-    return np.ascontiguousarray(edges.T)
+    return edges.T
 
 
 def _features(arrays: dict[str, np.ndarray]) -> Any:
