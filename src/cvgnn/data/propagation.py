@@ -9,7 +9,7 @@ paper's) or `P = D~^-1 (A + I)` (random-walk); for layers with a separate weight
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, final, get_args
+from typing import Literal, final, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from cvgnn.data.graph import Graph
 from cvgnn.data.sparse_features import SparseFeatures
 from cvgnn.errors import require_known
 from cvgnn.ops.row_sum import Rows, row_blocks, weighted_sum
+from cvgnn.ops.sparse_propagation import product_rows
+from cvgnn.utils.progress import ProgressCallback, ProgressReporter, no_progress
 
 Normalization = Literal["symmetric", "random-walk"]
 NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
@@ -106,36 +108,47 @@ class Propagation:
                     piece.add_(scaled[first:last])
                 out[first:last, columns] = piece.mul_(self.left[first:last, None])
 
-    def product_sparse(self, X: SparseFeatures, *, row_scale: Tensor | None = None) -> SparseFeatures:
-        """`P diag(row_scale) X` for sparse features, as sparse features."""
-        PX = self.sparse_product_rows(X, 0, self.num_nodes, row_scale=row_scale)
-        return SparseFeatures.from_scipy(PX).to(self.dtype)
+    def product_sparse(
+        self, X: SparseFeatures, *, row_scale: Tensor | None = None, needed: Tensor | None = None
+    ) -> SparseFeatures:
+        """`P diag(row_scale) X` for sparse features, as sparse features.
 
-    def sparse_product_rows(self, X: SparseFeatures, first: int, last: int, *, row_scale: Tensor | None = None) -> Any:
-        """`(P diag(row_scale) X)[first:last]` as a SciPy CSR matrix in float64.
-
-        Only the rows of `X` that enter are read. They keep their order, and so do the entries of `P`: a row has the
-        same bits in whatever block it is computed.
+        Args:
+            X: `[N, F]`.
+            row_scale: `[N]`.
+            needed: bool `[N]`; rows that are not needed are not computed, and hold a NaN.
         """
-        from scipy import sparse
+        with ProgressReporter("before training") as progress:
+            rows = self.sparse_product_rows(X, 0, self.num_nodes, row_scale=row_scale, needed=needed, progress=progress)
+        return SparseFeatures(*map(torch.from_numpy, rows), X.num_columns, validated=True)
 
-        all_rows = last - first == self.num_nodes
-        a, b = int(self.indptr[first]), int(self.indptr[last])
-        neighbors = self.indices[a:b].numpy()
-        nodes = np.arange(first, last) if all_rows else np.union1d(neighbors, np.arange(first, last))
-        weight = np.ones(b - a) if self.edge_weight is None else self.edge_weight[a:b].numpy().astype(np.float64)
-        columns = neighbors if all_rows else np.searchsorted(nodes, neighbors)
-        shape = (last - first, nodes.size)
-        A = sparse.csr_array((weight, columns, self.indptr[first : last + 1].numpy() - a), shape=shape)
-        if self.self_loop:  # the block's nodes are contiguous
-            A = A + sparse.eye_array(*shape, k=int(np.searchsorted(nodes, first)))
-        scales = self.left[first:last].numpy(), self._right(row_scale).numpy()[nodes]
-        left, right = (sparse.diags_array(scale.astype(np.float64)) for scale in scales)
-        # In float64: SciPy adds the products of a row one after another, and float32 would lose digits.
-        rows = X.to_scipy().astype(np.float64) if all_rows else X.take_rows(nodes)
-        PX = (left @ A @ right @ rows).tocsr()
-        PX.sort_indices()
-        return PX
+    def sparse_product_rows(
+        self,
+        X: SparseFeatures,
+        first: int,
+        last: int,
+        *,
+        row_scale: Tensor | None = None,
+        needed: Tensor | None = None,
+        progress: ProgressCallback = no_progress,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`(P diag(row_scale) X)[first:last]` in CSR: offsets, columns and values.
+
+        Sums are in float64. Only the rows of `X` that enter are read. They keep their order, and so do the entries of
+        `P`: a row has the same bits in whatever block it is computed.
+        """
+        left, weight = self.left.numpy(), self.edge_weight
+        return product_rows(
+            (
+                self.indptr.numpy(), self.indices.numpy(), left[:0] if weight is None else weight.numpy(), left,
+                self._right(row_scale).numpy(), self.self_loop,
+            ),
+            (X.indptr.numpy(), X.indices.numpy(), X.values.numpy()),
+            X.num_columns,
+            (first, last),
+            needed=None if needed is None else needed.numpy(),
+            progress=progress,
+        )  # fmt: skip
 
     def dense(self) -> Tensor:
         """`P` as a dense matrix `[N, N]`, for tests and tiny graphs."""
