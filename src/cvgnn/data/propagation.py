@@ -18,8 +18,11 @@ from torch import Tensor
 from cvgnn.data.graph import Graph
 from cvgnn.data.sparse_features import SparseFeatures
 from cvgnn.errors import require_known
+from cvgnn.ops.backend import use_compiled
+from cvgnn.ops.line_sum import LINE, MOST_ROWS, sum_lines
 from cvgnn.ops.row_sum import Rows, row_blocks, weighted_sum
 from cvgnn.ops.sparse_propagation import product_rows
+from cvgnn.ops.threads import WORTH_SHARING
 from cvgnn.utils.progress import ProgressCallback, ProgressReporter, no_progress
 
 Normalization = Literal["symmetric", "random-walk"]
@@ -96,8 +99,13 @@ class Propagation:
         `out` and `H` may be memory-mapped files: the rest of the memory is two matrices of `N` rows and few columns.
         The result does not depend on how many columns.
         """
-        width = max(1, _ELEMENTS_PER_PIECE // self.num_nodes)
         right = self._right(row_scale)[:, None]
+        # A large product of few nodes: its table of one cache line a node stays in the cache. Bits are the same.
+        small = self.num_nodes <= MOST_ROWS and self.indices.numel() * H.shape[1] >= WORTH_SHARING
+        if small and self.edge_weight is None and self.dtype == torch.float32 and use_compiled(H):
+            self._product_by_lines(out, H, right)
+            return
+        width = max(1, _ELEMENTS_PER_PIECE // self.num_nodes)
         blocks = list(row_blocks(self.indptr.cpu().numpy(), _ENTRIES_PER_CHUNK))
         for left_column in range(0, H.shape[1], width):
             columns = slice(left_column, left_column + width)
@@ -107,6 +115,19 @@ class Propagation:
                 if self.self_loop:
                     piece.add_(scaled[first:last])
                 out[first:last, columns] = piece.mul_(self.left[first:last, None])
+
+    def _product_by_lines(self, out: Tensor, H: Tensor, right: Tensor) -> None:
+        scaled, total = (torch.zeros(self.num_nodes, LINE, dtype=self.dtype) for _ in range(2))
+        with ProgressReporter("product with P") as progress:
+            for left_column in range(0, H.shape[1], LINE):
+                columns = H[:, left_column : left_column + LINE]
+                d = columns.shape[1]  # of the last piece fewer: what the others hold then is not used
+                torch.mul(columns, right, out=scaled[:, :d])
+                sum_lines(self.indptr.numpy(), self.indices.numpy(), scaled, total.zero_())
+                if self.self_loop:
+                    total.add_(scaled)
+                out[:, left_column : left_column + d] = total.mul_(self.left[:, None])[:, :d]
+                progress("columns", (left_column + d) / H.shape[1])
 
     def product_sparse(
         self, X: SparseFeatures, *, row_scale: Tensor | None = None, needed: Tensor | None = None
