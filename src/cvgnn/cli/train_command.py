@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,7 @@ def train_command(argv: Sequence[str]) -> int:
         value = getattr(command, name)
         require(isinstance(value, bool), f"{name} must be True or False, not {value!r}")
     from_file = command.resume is not None or command.settings is not None
+    started = time.perf_counter()
     graph = load_source(command.source, trusted=not from_file or option(argv, "--root") is not None)
     defaults = command.defaults or ("fixed" if from_file or command.source.graph is None else "auto")
     if defaults != "fixed":
@@ -105,6 +107,7 @@ def train_command(argv: Sequence[str]) -> int:
             plan=command.plan,
             command=shlex.join(["cvgnn", "train", *argv, *plugin_options()]),
             exact=command.exact,
+            started=started,
         )
     console.summary(run.result, path)
     set_result({**run.result, "out": None if path is None else str(path)})
