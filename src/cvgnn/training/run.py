@@ -295,9 +295,7 @@ def train(
     if folder is None:
         threads = config.threads or default_threads(graph, config)
         with stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext() as asked:
-            return _train(
-                graph, config, callbacks, parts, threads=threads, source=source, started=started, stop=asked
-            )
+            return _train(graph, config, callbacks, parts, threads=threads, source=source, started=started, stop=asked)
     with folder.opened(), stop_requests() as stop:
         checkpointer = Checkpointer(folder, graph, source, config, plan=plan, stop=stop, exact=exact)
         if config.epochs > len(checkpointer.records):
