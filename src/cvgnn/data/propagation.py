@@ -141,7 +141,8 @@ class Propagation:
         """
         with ProgressReporter("before training") as progress:
             rows = self.sparse_product_rows(X, 0, self.num_nodes, row_scale=row_scale, needed=needed, progress=progress)
-        return SparseFeatures(*map(torch.from_numpy, rows), X.num_columns, validated=True)
+        indptr, indices, values = map(torch.from_numpy, rows)
+        return SparseFeatures(indptr, indices, values, X.num_columns, validated=True)
 
     def sparse_product_rows(
         self,

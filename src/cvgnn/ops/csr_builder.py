@@ -104,10 +104,11 @@ def build_csr(
     if ends[-1] == keys.size:
         return indptr, indices, None if weight is None else payload
     # Duplicates have left gaps between the buckets.
-    kept = [np.empty(int(ends[-1]), array.dtype) for array in (indices, payload) if array.size]
+    kept: list[Array] = [np.empty(int(ends[-1]), array.dtype) for array in (indices, payload) if array.size]
 
     def close(i: int, first: int, last: int) -> None:
-        for array, out in zip((indices, payload), kept, strict=False):
+        arrays: tuple[Array, ...] = (indices, payload)
+        for array, out in zip(arrays, kept, strict=False):
             out[ends[i] - sizes[i] : ends[i]] = array[starts[i] : starts[i] + sizes[i]]
 
     run_ranges(close, [(b, b + 1) for b in range(sizes.size)])

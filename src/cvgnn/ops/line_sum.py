@@ -35,7 +35,7 @@ def _add_ids(context, out, table, ids, count):  # type: ignore[no-untyped-def]
             return builder.inttoptr(address, kind.as_pointer())
 
         total = cgutils.alloca_once_value(builder, builder.load(at(out, line), align=4))  # type: ignore[no-untyped-call]
-        with cgutils.for_range(builder, count) as loop:  # type: ignore[no-untyped-call]
+        with cgutils.for_range(builder, count) as loop:
             row = builder.zext(builder.load(builder.gep(at(ids, ir.IntType(32)), [loop.index])), word)
             address = builder.add(table, builder.mul(row, word(4 * LINE)))
             builder.store(builder.fadd(builder.load(total), builder.load(at(address, line), align=4)), total)

@@ -105,10 +105,10 @@ def _count(indptr, indices, self_loop, x_indptr, x_indices, F, needed, first, la
 
 
 @njit(cache=True, nogil=True, fastmath=False)
-def _fill(
+def _fill(  # type: ignore[no-untyped-def]
     indptr, indices, weight, left, right, self_loop, x_indptr, x_indices, x_values, F, needed, first, last, offsets,
     out_indices, out_values,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """Rows `first..last-1` of `P X`; that of `first` begins at `offsets[0]`."""
     total = np.zeros(F)
     bits = np.zeros((F >> 6) + 1, np.uint64)
