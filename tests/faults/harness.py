@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-TIMES = ("train_seconds", "eval_seconds", "peak_rss_bytes", "command")
+TIMES = ("setup_seconds", "train_seconds", "eval_seconds", "peak_rss_bytes", "command")
 
 # Each takes some seconds and saves its state often, within epochs too.
 VARIANTS = {

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -289,6 +290,7 @@ def train(
     command: str | None = None,
     exact: bool = False,
     return_on_interrupt: bool = False,
+    started: float | None = None,
 ) -> Run:
     """Train a network. `cvgnn.fit`, `cvgnn train` and every run of a sweep come here.
 
@@ -305,7 +307,9 @@ def train(
         exact: refuse to resume where other versions or another processor could change the last bits.
         return_on_interrupt: Ctrl-C ends the training after the current step, and the run so far is returned. Its folder
             has a checkpoint to resume from, and no result yet.
+        started: `time.perf_counter()` before the graph was read, for `setup_seconds`; now if not given.
     """
+    started = time.perf_counter() if started is None else started
     check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
     _warn_about_scales(graph)
     source = source or _PYTHON_GRAPH
@@ -313,7 +317,7 @@ def train(
     if folder is None:
         threads = config.threads or default_threads(graph, config)
         with interrupt as asked:
-            return _train(graph, config, callbacks, parts, threads=threads, source=source, stop=asked)
+            return _train(graph, config, callbacks, parts, threads=threads, source=source, started=started, stop=asked)
     # The inner handlers win: with `interrupt`, SIGINT is no request to the checkpointer.
     with folder.opened(), stop_requests() as stop, interrupt as asked:
         checkpointer = Checkpointer(folder, graph, source, config, plan=plan, stop=stop, exact=exact)
@@ -326,7 +330,7 @@ def train(
         every = [MetricsLog(folder.metrics), *callbacks, checkpointer]
         try:
             run = _train(
-                graph, config, every, parts, threads=checkpointer.threads, source=source,
+                graph, config, every, parts, threads=checkpointer.threads, source=source, started=started,
                 checkpointer=checkpointer, stop=asked,
             )  # fmt: skip
         except Diverged as error:
@@ -359,6 +363,7 @@ def _train(
     *,
     threads: int,
     source: GraphSource,
+    started: float,
     checkpointer: Checkpointer | None = None,
     stop: StopRequest | None = None,
 ) -> Run:
@@ -370,6 +375,7 @@ def _train(
         trainer = build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
         records = [] if checkpointer is None else checkpointer.restore(trainer)
         trainer.warm_up()
+        setup_seconds = time.perf_counter() - started
 
         def after_step() -> None:
             for callback in callbacks:
@@ -396,7 +402,7 @@ def _train(
         model.eval()
         evaluator = trainer.evaluator  # of the whole graph, also where the trainer has a part of it
         assert evaluator is not None
-        result = _summary(graph, config, records, trainer, model)
+        result = _summary(graph, config, records, trainer, model) | {"setup_seconds": round(setup_seconds, 6)}
         if parts.find("optimizer", config) is not None:
             result |= {"optimizer": type(trainer.optimizer).__name__, "form": "custom"}
     return Run(

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from cvgnn.data import Graph, RandomSplit
 from cvgnn.data.array_converter import checked_csr, from_arrays, split_mask
 from cvgnn.data.edge_split import with_edge_labels
-from cvgnn.data.io.npy import DAMAGE, read_array
+from cvgnn.data.io.npy import DAMAGE, StoredMember, read_content, read_header
 from cvgnn.data.io.size_checks import check_archive
 from cvgnn.data.split import SPLITS
 from cvgnn.errors import CvgnnError, require, unknown_name
+from cvgnn.ops.threads import run_ranges
 from cvgnn.utils.formatting import join_printable
+from cvgnn.utils.progress import ProgressReporter
 
+_ENCRYPTED = 1  # bit of a member's flags
 _SPARSE = ("x_data", "x_indices", "x_indptr", "x_shape")
 KEYS = (
     *("edge_index", "edges", "edge_weight", "x", *_SPARSE, "y"),
@@ -87,7 +91,7 @@ def _edge_index(arrays: dict[str, np.ndarray]) -> np.ndarray:
         edges.ndim == 2 and edges.shape[1] == 2,
         f"edges must have shape [number of edges, 2]; it has {list(edges.shape)}",
     )
-    return np.ascontiguousarray(edges.T)
+    return edges.T
 
 
 def _features(arrays: dict[str, np.ndarray]) -> Any:
@@ -123,21 +127,45 @@ def _float32(array: np.ndarray) -> np.ndarray:
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     known = {f"{key}.npy": key for key in KEYS}
-    arrays: dict[str, np.ndarray] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with (
+            zipfile.ZipFile(path) as archive,
+            ProgressReporter(f"reading {path.name}") as progress,
+            contextlib.ExitStack() as files,
+        ):
             members = archive.infolist()
             for member in members:
                 if member.filename not in known:
                     raise unknown_name("key", member.filename.removesuffix(".npy"), KEYS)
             check_archive(members)
-            for member in members:
-                key = known[member.filename]
-                require(key not in arrays, f"it holds the key {key} twice")
-                with archive.open(member) as stream:
-                    arrays[key] = read_array(stream, key, member.file_size)
+            keys = [known[member.filename] for member in members]
+            for key in keys:
+                require(keys.count(key) == 1, f"it holds the key {key} twice")
+            found = [
+                (_open(path, archive, member, files), key, member.file_size)
+                for member, key in zip(members, keys, strict=True)
+            ]
+            # Headers one after another: numpy parses them as Python source, which fails in threads (Python 3.11's ast).
+            headers = [read_header(*member) for member in found]
+            arrays: dict[str, np.ndarray] = {}
+
+            def read(_: int, first: int, last: int) -> None:
+                for i in largest_first[first:last]:
+                    arrays[keys[i]] = read_content(found[i][0], keys[i], headers[i], progress)
+
+            # Contents on all threads, because unpacking releases the GIL.
+            largest_first = sorted(range(len(keys)), key=lambda i: -members[i].file_size)
+            run_ranges(read, [(i, i + 1) for i in range(len(keys))])
     except CvgnnError:
         raise
     except DAMAGE as error:
         raise CvgnnError(f"it is damaged, or no .npz file ({join_printable([error])[:200]})") from None
-    return arrays
+    return {key: arrays[key] for key in keys}
+
+
+def _open(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, files: contextlib.ExitStack) -> IO[bytes]:
+    """The content of a member; not through zipfile where it is stored as it is."""
+    plain = member.compress_type == zipfile.ZIP_STORED and member.compress_size == member.file_size
+    if plain and not member.flag_bits & _ENCRYPTED:
+        return StoredMember(files.enter_context(path.open("rb", buffering=0)), member)  # type: ignore[return-value]
+    return files.enter_context(archive.open(member))
