@@ -173,9 +173,8 @@ def _write_sparse_product(writer: StoreWriter, P: Propagation, X: SparseFeatures
         mine = ids[np.searchsorted(ids, first) : np.searchsorted(ids, last)]
         if not len(mine):
             continue
-        block = SparseFeatures(
-            *map(torch.from_numpy, P.sparse_product_rows(X, first, last)), X.num_columns, validated=True
-        )
+        offsets, columns, data = map(torch.from_numpy, P.sparse_product_rows(X, first, last))
+        block = SparseFeatures(offsets, columns, data, X.num_columns, validated=True)
         rows = feature_rows(block, torch.from_numpy(mine - first))
         assert isinstance(rows, SparseFeatures)
         indptr[done + 1 : done + len(mine) + 1] = indptr[done] + rows.indptr[1:].numpy()
