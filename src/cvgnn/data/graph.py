@@ -29,11 +29,13 @@ class Cutout:
         row_sums: float64 `[N]`, row sums of the whole `A`, from which `P` has its weights.
         hops: the rows of `A` of nodes less than `hops` hops from the split are complete, and all others are empty. So a
             network that samples at `hops` hops never reads a row that is missing.
+        num_nodes: of the whole graph.
     """
 
     ids: Tensor
     row_sums: Tensor
     hops: int
+    num_nodes: int
 
 
 @final

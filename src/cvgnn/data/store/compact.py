@@ -98,6 +98,7 @@ def compact_store(
                 "name": graph.name, "num_classes": graph.num_classes, "class_names": graph.class_names,
                 "directed": graph.directed, "split": graph.split, "preprocessing": graph.preprocessing,
                 "num_features": graph.num_features, "PX_normalization": propagate, "hops": hops,
+                "whole_nodes": graph.num_nodes,
             }
         )  # fmt: skip
 

@@ -26,7 +26,12 @@ FORMAT = "cvgnn-store"
 VERSION = 1
 HEADER = "header.json"
 MAX_HEADER_BYTES = 1 << 26
-_LATER_FIELDS = ("preprocessing", "hops", "edge_class_names")  # of the graph, which older stores do not have
+_LATER_FIELDS = (
+    "preprocessing",
+    "hops",
+    "whole_nodes",
+    "edge_class_names",
+)  # of the graph, which older stores do not have
 _PROBLEMS = {
     errno.ENOENT: "is missing",
     errno.EINVAL: "is not a regular file",
@@ -106,6 +111,7 @@ _Names = _Rule(
     lambda v: v is None or (isinstance(v, list | tuple) and all(isinstance(name, str) for name in v)),
 )
 _Normalization = _Rule(f"null or one of {', '.join(AGGREGATIONS)}", lambda v: v in (None, *AGGREGATIONS))
+_WholeNodes = _Rule("null or a number of nodes", lambda v: v is None or (type(v) is int and 1 <= v <= MAX_NODES))
 _Hops = _Rule("null or a whole number in 0..1000", lambda v: v is None or (type(v) is int and 0 <= v <= 1000))
 _Object = _Rule("null or an object", lambda v: v is None or isinstance(v, dict))
 _Shape = _Rule(
@@ -127,7 +133,7 @@ class GraphFields:
         features: whether `x` (and `PX`) are dense matrices or CSR.
         weighted: whether there are edge weights.
         named: whether there are node names.
-        hops: of a compact store, see `cvgnn.data.graph.Cutout`; None for a whole graph.
+        hops, whole_nodes: of a compact store, see `cvgnn.data.graph.Cutout`; None for a whole graph.
     """
 
     name: _String
@@ -145,6 +151,7 @@ class GraphFields:
     preprocessing: Annotated[dict[str, Any] | None, _Object]
     edge_class_names: Annotated[tuple[str, ...] | None, _Names]
     hops: Annotated[int | None, _Hops]
+    whole_nodes: Annotated[int | None, _WholeNodes]
 
 
 @final

@@ -65,7 +65,8 @@ def open_store(path: Path) -> Graph:
     fields |= {name: arrays.get(name) for name in NAMES}
     cutout = None
     if (hops := header.graph.hops) is not None:
-        cutout = Cutout(ids=tensors["whole_ids"], row_sums=tensors["whole_row_sums"], hops=hops)
+        cutout = Cutout(ids=tensors["whole_ids"], row_sums=tensors["whole_row_sums"], hops=hops,
+                        num_nodes=header.graph.whole_nodes or header.graph.num_nodes)  # fmt: skip
     graph = Graph(**fields, cutout=cutout, validated=True)
     contents_check.check_small(folder, graph)
     return graph

@@ -26,7 +26,7 @@ from cvgnn.utils.progress import ProgressCallback, no_progress
 _PIECE = 1 << 20
 _DEFAULTS = {
     "name": "graph", "class_names": None, "directed": False, "split": "given", "PX_normalization": None,
-    "preprocessing": None, "hops": None, "edge_class_names": None,
+    "preprocessing": None, "hops": None, "whole_nodes": None, "edge_class_names": None,
 }  # fmt: skip
 
 
