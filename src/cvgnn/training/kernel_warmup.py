@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cvgnn.config import make_config
-from cvgnn.data import Graph
+from cvgnn.data import Graph, Propagation
 from cvgnn.data.named import load
 from cvgnn.data.named.synthetic import generate, small_spec
 from cvgnn.ops.line_sum import LINE, sum_lines
@@ -52,6 +52,7 @@ def warm_up(progress: Callable[[str, float], None]) -> int:
             words = " ".join(f"{name}={value}" for name, value in options.items())
             progress(f"{kind} graph, {words or 'defaults'}", i / len(_RUNS))
             train(graphs[kind], make_config(epochs=1, **options))
+        Propagation(graphs["dense"]).product(torch.zeros(graphs["dense"].num_nodes, 1024))  # large, for `sum_lines`
     progress("done", 1.0)
     return len(compiled)
 
