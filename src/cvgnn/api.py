@@ -41,7 +41,7 @@ def fit(
     task: str | Task | Callable[..., Task] | None = None,
     class_weight: str | Sequence[float] | None = None,
     config: TrainConfig | None = None,
-    defaults: Defaults = "fixed",
+    defaults: Defaults = "auto",
     out: str | Path | None = None,
     resume: str | Path | bool = False,
     callbacks: Sequence[Callback] = (),
@@ -76,8 +76,8 @@ def fit(
             and the config; what the labels are for if not given.
         class_weight: of each class in the cross entropy: a number for each, or `"balanced"`.
         config: all options of the run; `cvgnn.config_from` reads them from a file.
-        defaults: values of the options that are not given: `"fixed"` (those of `cvgnn.TrainConfig`), `"auto"` (chosen
-            from the graph's size and labels, as `cvgnn train --graph` does) or `"paper"`.
+        defaults: values of the options that are not given: `"auto"` (chosen from the graph's size and labels),
+            `"fixed"` (those of `cvgnn.TrainConfig`) or `"paper"`. Without effect if there is a config.
         out: new or empty folder for config, metrics, result, weights and checkpoints; nothing is written without one.
         resume: folder of a run to continue, with its own options; `epochs` may grow. `True` continues the run in
             `out`, or starts it there.

@@ -24,9 +24,24 @@ def graph_with(num_train: int) -> Graph:
 
 
 def test_few_labels_keep_the_fixed_defaults_with_more_weight_decay() -> None:
-    assert choose_config(cvgnn.load("citeseer"), "auto", {}) == TrainConfig(weight_decay=5e-3)
-    assert choose_config(cvgnn.load("citeseer"), "auto", {"weight_decay": 0.1}) == TrainConfig(weight_decay=0.1)
-    assert default_options(cvgnn.load("citeseer"), "fixed") == {}
+    graph = cvgnn.load("citeseer")
+    assert choose_config(graph, "auto", {}) == TrainConfig(weight_decay=5e-3, feature_norm="l2")
+    given = {"weight_decay": 0.1, "feature_norm": "none"}
+    assert choose_config(graph, "auto", given) == TrainConfig(weight_decay=0.1)
+    assert default_options(graph, "fixed") == {}
+    stored = dataclasses.replace(graph, PX=graph.x, PX_normalization="symmetric")
+    assert default_options(stored, "auto") == {"weight_decay": 5e-3}
+
+
+@pytest.mark.parametrize("task", ["edge", "link"])
+def test_tasks_on_edges_keep_the_fixed_defaults(task: str) -> None:
+    assert choose_config(cvgnn.load("citeseer"), "auto", {"task": task}) == TrainConfig(task=task)  # type: ignore[arg-type]
+
+
+def test_auto_is_what_fit_does() -> None:
+    graph = cvgnn.load("citeseer")
+    assert cvgnn.fit(graph, epochs=1).config == choose_config(graph, "auto", {"epochs": 1})
+    assert cvgnn.fit(graph, epochs=1, defaults="fixed").config == TrainConfig(epochs=1)
 
 
 @pytest.mark.parametrize(

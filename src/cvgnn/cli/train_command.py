@@ -41,8 +41,8 @@ class TrainCommand:
     """Read options from this .toml file, or from the config.json of another run; options given here override them."""
 
     defaults: Literal["auto", "fixed", "paper"] | None = None
-    """Values of the options that are not given: auto = chosen from the size and the labels of the graph (the default
-    with --graph), fixed = those in this help (else), paper = the paper's."""
+    """Values of the options that are not given: auto = chosen from the size and the labels of the graph (the
+    default), fixed = those in this help (with --resume and --settings), paper = the paper's."""
 
     plan: Annotated[CheckpointPlan, tyro.conf.arg(name="")] = dataclasses.field(default_factory=CheckpointPlan)
 
@@ -80,7 +80,7 @@ def train_command(argv: Sequence[str]) -> int:
         require(isinstance(value, bool), f"{name} must be True or False, not {value!r}")
     from_file = command.resume is not None or command.settings is not None
     graph = load_source(command.source, trusted=not from_file or option(argv, "--root") is not None)
-    defaults = command.defaults or ("fixed" if from_file or command.source.graph is None else "auto")
+    defaults = command.defaults or ("fixed" if from_file else "auto")
     if defaults != "fixed":
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")
         given = {name: value for name, value in vars(config).items() if is_given(argv, name)}

@@ -102,7 +102,7 @@ def tune(
     require_number("minutes", minutes, "a number above 0", above=0.0)
     deadline = time.monotonic() + 60.0 * minutes
     out, options = Path(out), dict(options or {})
-    chosen = {**TrainConfig().to_dict(), **default_options(graph, "auto"), **options}
+    chosen = {**TrainConfig().to_dict(), **default_options(graph, "auto", options.get("task")), **options}
     space = parse_space(f"{name}={text}" for name, text in tuning_space(graph, options).items())
     base = {name: value for name, value in chosen.items() if name not in space}
     base["threads"] = base["threads"] or default_threads(graph, TrainConfig())
