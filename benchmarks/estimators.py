@@ -181,7 +181,7 @@ def step_cost(size: str, rounds: int) -> dict[str, Any]:
 
 
 def draw(args: Any, log: Log) -> None:
-    """Accuracy by fan-out, accuracy by dropout and variance by dropout with the smallest fan-out; a column a graph."""
+    """Accuracy and variance by fan-out at dropout 0.5, and accuracy by dropout; a column for each graph."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -202,30 +202,29 @@ def draw(args: Any, log: Log) -> None:
 
             for axis, points in (
                 (column[0], [(D, D, 0.5) for D in args.fan_outs]),
-                (column[1], [(p, first, p) for p in args.dropout]),
+                (column[2], [(p, first, p) for p in args.dropout]),
             ):
                 found = [(x, log.seeds([graph, K, p, name(D, p), epochs])) for x, D, p in points]
                 tests = [(x, [run["test"] for run in runs]) for x, runs in found if runs]
                 errors = [statistics.stdev(t) / len(t) ** 0.5 if len(t) > 1 else 0.0 for _, t in tests]
                 axis.errorbar([x for x, _ in tests], [statistics.mean(t) for _, t in tests], errors, **style)
-            values = [
-                (p, record[name(first, p)])
-                for p in args.dropout
-                if (record := log.done.get(json.dumps(["variance", graph, K, p, *args.fan_outs])))
-            ]
-            shown = [(p, value) for p, value in values if value > 0]  # exact has none without dropout
-            column[2].plot(*zip(*shown, strict=True), **{k: v for k, v in style.items() if k != "capsize"})
-        column[0].set(title=f"{graph}\ndropout 0.5", xscale="log", xlabel="fan-out")
-        column[0].set_xticks(args.fan_outs, [str(D) for D in args.fan_outs])
-        column[0].xaxis.set_minor_locator(NullLocator())
-        column[1].set(title=f"fan-out {first}", xlabel="dropout")
-        column[2].set(title=f"fan-out {first}", xlabel="dropout", yscale="log")
+            variance = log.done.get(json.dumps(["variance", graph, K, 0.5, *args.fan_outs]))
+            if variance is not None:
+                values = [variance[name(D, 0.5)] for D in args.fan_outs]
+                column[1].plot(args.fan_outs, values, **{k: v for k, v in style.items() if k != "capsize"})
+        column[0].set(title=f"{graph}\ndropout 0.5")
+        column[1].set(title="dropout 0.5", yscale="log")
+        column[2].set(title=f"fan-out {first}", xlabel="dropout")
+        for axis in column[:2]:
+            axis.set(xscale="log", xlabel="fan-out")
+            axis.set_xticks(args.fan_outs, [str(D) for D in args.fan_outs])
+            axis.xaxis.set_minor_locator(NullLocator())
     for axis in axes.flat:
         axis.grid(alpha=0.3)
-    for axis, label in zip(axes[:, 0], ("test accuracy, %", "test accuracy, %", "gradient variance"), strict=True):
+    for axis, label in zip(axes[:, 0], ("test accuracy, %", "gradient variance", "test accuracy, %"), strict=True):
         axis.set_ylabel(label)
-    axes[0, 0].legend(fontsize=8)
-    figure.tight_layout()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center", ncols=4)
+    figure.tight_layout(rect=(0, 0.05, 1, 1))
     figure.savefig(args.out / "estimators.png", dpi=90)
 
 

@@ -50,7 +50,7 @@ def test_auto_is_what_fit_does() -> None:
 def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size: int, epochs: int) -> None:
     class Many:
         train_ids, num_classes, num_nodes = torch.arange(num_train), 3, 2 * num_train
-        label_kind = "classes"
+        label_kind, PX = "classes", None
 
     config = choose_config(Many(), "auto", {"lr": 0.5, "hidden": 7})  # type: ignore[arg-type]
     assert (config.model, config.norm, config.batch_size, config.epochs) == ("sage", "layer", batch_size, epochs)
@@ -58,13 +58,16 @@ def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size
     assert config.patience == max(5, epochs // 5)
 
 
-def test_a_normalization_is_a_wish_for_a_gcn() -> None:
+def test_a_normalization_or_a_stored_product_is_a_wish_for_a_gcn() -> None:
     class Many:
         train_ids, num_classes, num_nodes = torch.arange(500), 3, 1000
         label_kind = "classes"
+        PX: torch.Tensor | None = None
 
     config = choose_config(Many(), "auto", {"normalization": "random-walk"})  # type: ignore[arg-type]
     assert (config.model, config.hidden) == ("gcn", 256)
+    Many.PX = torch.zeros(1)  # a stored P X is of a GCN
+    assert choose_config(Many(), "auto", {}).model == "gcn"  # type: ignore[arg-type]
 
 
 def test_paper_and_unknown_defaults() -> None:

@@ -66,8 +66,8 @@ def default_options(graph: Graph, defaults: str, task: str | None = None) -> dic
 def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a run: those that the user gave, and for the others what `defaults` chooses."""
     chosen = default_options(graph, defaults, given.get("task"))
-    if "normalization" in given:
-        chosen.pop("model", None)  # SAGE takes the mean of the neighbors: a normalization is a wish for a GCN
+    if "normalization" in given or graph.PX is not None:
+        chosen.pop("model", None)  # SAGE takes the mean of the neighbors: these are a wish for a GCN
     if "loss" in given:
         chosen.pop("label_smoothing", None)  # it belongs to the cross entropy
     chosen = {name: value for name, value in chosen.items() if name not in given}
