@@ -11,6 +11,7 @@ import torch
 
 from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig, make_config
 from cvgnn.data import Graph, as_graph
+from cvgnn.data.io.dense_features import features_of_run, standardize
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.nn import Estimator, Network
@@ -19,7 +20,7 @@ from cvgnn.training.defaults import Defaults, choose_options
 from cvgnn.training.graph_source import load_source
 from cvgnn.training.parts import Parts
 from cvgnn.training.resume import check_resume_options
-from cvgnn.training.run import Run, read_run, train
+from cvgnn.training.run import Run, read_preprocessing, read_run, train
 from cvgnn.training.run_folder import RunFolder, read_settings
 from cvgnn.training.tasks import LossFunction, Task
 from cvgnn.training.trainer import EpochRecord
@@ -56,8 +57,8 @@ def fit(
 ) -> Run:
     """Train a network on a graph in one call.
 
-    Ctrl-C stops after the current step: without `out` the best so far is returned, with a logged warning; with `out`
-    the state is saved and `Stopped` tells how to continue.
+    Ctrl-C stops after the current step and returns the best so far, with a logged warning; with `out` the state is
+    saved too, and `resume` continues from it.
 
     Args:
         graph: a `cvgnn.Graph`, a PyG `Data`, a NetworkX graph, or a SciPy adjacency matrix. A resumed run may leave it
@@ -77,7 +78,8 @@ def fit(
         class_weight: of each class in the cross entropy: a number for each, or `"balanced"`.
         config: all options of the run; `cvgnn.config_from` reads them from a file.
         defaults: values of the options that are not given: `"auto"` (chosen from the graph's size and labels),
-            `"fixed"` (those of `cvgnn.TrainConfig`) or `"paper"`. Without effect if there is a config.
+            `"fixed"` (those of `cvgnn.TrainConfig`) or `"paper"`; without effect if there is a config. `"auto"` also
+            standardises dense features whose columns differ in scale by more than 100, fitted on the training nodes.
         out: new or empty folder for config, metrics, result, weights and checkpoints; nothing is written without one.
         resume: folder of a run to continue, with its own options; `epochs` may grow. `True` continues the run in
             `out`, or starts it there.
@@ -111,6 +113,11 @@ def fit(
     options |= {name: part for name, part in given.items() if isinstance(part, str)}
     options = _options_of_parts(parts, options, lenient=make_optimizer is not None) | parts.names()
     source = GraphSource(dataset=IN_MEMORY)
+    if isinstance(graph, Graph):
+        if earlier is not None:
+            graph = features_of_run(graph, read_preprocessing(earlier))
+        elif defaults == "auto" and config is None and graph.PX is None:  # a stored P X is of the features as they are
+            graph = standardize(graph)
     if earlier is None:
         if config is None and isinstance(graph, Graph):
             options = choose_options(graph, defaults, options)

@@ -331,8 +331,8 @@ class Checkpointer(Callback):
         minutes = self._plan.checkpoint_minutes
         # Between steps weights, histories and optimizer agree; in the middle of a step they do not.
         if self._stop.signal_number is not None:
-            self._save_and_stop(trainer, self._stop.signal_number)
-        elif minutes and time.monotonic() - self._saved_at >= 60 * minutes:
+            raise self.stopped(trainer, self._stop.signal_number)
+        if minutes and time.monotonic() - self._saved_at >= 60 * minutes:
             self.save(trainer)
 
     def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -342,7 +342,7 @@ class Checkpointer(Callback):
             self.save(trainer)
         # After the last epoch nothing is left to stop: the run writes its result.
         if self._stop.signal_number is not None and not last:
-            self._save_and_stop(trainer, self._stop.signal_number)
+            raise self.stopped(trainer, self._stop.signal_number)
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
         """Save the end of a run that stopped early, or that diverged: its weights are those before the bad step."""
@@ -378,12 +378,13 @@ class Checkpointer(Callback):
         self._saved_position = position
         return True
 
-    def _save_and_stop(self, trainer: Trainer, signal_number: int) -> None:
+    def stopped(self, trainer: Trainer, signal_number: int) -> Stopped:
+        """Save the state; returns the error that tells how to continue."""
         p, steps = trainer.position, trainer.loader.steps_per_epoch
         unsaved = "" if self.save(trainer) else ", its last steps not saved"
         folder = self.checkpoints.folder.parent
         message = f"stopped in epoch {p.epoch}, {p.steps} of its {steps} steps done{unsaved}"
-        raise Stopped(signal_number, f"{message}; continue with: cvgnn train --resume {folder}")
+        return Stopped(signal_number, f"{message}; continue with: cvgnn train --resume {folder}")
 
 
 def _records(checkpoint: Checkpoint) -> list[EpochRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from cvgnn.config import TrainConfig, make_config
@@ -68,12 +69,18 @@ def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[s
     chosen = default_options(graph, defaults, given.get("task"))
     if "normalization" in given or graph.PX is not None:
         chosen.pop("model", None)  # SAGE takes the mean of the neighbors: these are a wish for a GCN
-    if "loss" in given:
-        chosen.pop("label_smoothing", None)  # it belongs to the cross entropy
+    if not takes_label_smoothing(graph, given):
+        chosen.pop("label_smoothing", None)
     chosen = {name: value for name, value in chosen.items() if name not in given}
     if chosen:
         _log.info("options chosen for this graph: %s", ", ".join(f"{name}={value}" for name, value in chosen.items()))
     return {**chosen, **given}
+
+
+def takes_label_smoothing(graph: Graph, given: Mapping[str, Any]) -> bool:
+    """Whether the loss is the cross entropy of one class a node or graph, to which label smoothing belongs."""
+    classes = graph.label_kind == "classes" and given.get("task", "auto") in ("auto", "node", "graph")
+    return classes and "loss" not in given
 
 
 def choose_config(graph: Graph, defaults: str, given: dict[str, Any]) -> TrainConfig:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import torch
 
 from cvgnn.data import Graph
+from cvgnn.data.io.csv_file import CsvFile
 from cvgnn.data.io.mistakes import Mistakes
-from cvgnn.data.io.table_file import CsvFile, ParquetFile, positions
+from cvgnn.data.io.table_file import ParquetFile, positions
 from cvgnn.errors import require
 from cvgnn.training.predictions import NodeTable, node_names
 from cvgnn.training.run import Run

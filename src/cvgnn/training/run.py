@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -21,7 +20,7 @@ from torch import Tensor
 from cvgnn._version import __version__
 from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data import Graph, Propagation
-from cvgnn.data.io.dense_features import MAX_RATIO, scale_ratio
+from cvgnn.data.io.dense_features import MAX_RATIO, features_of_run, scale_ratio
 from cvgnn.data.labels import labelled, unknown_labels
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, Interrupted, require
@@ -72,6 +71,7 @@ class Run:
         source: where the graph came from.
         trainer: with the state after the last step; None for a run that `load_run` has read.
         path: folder of the run; None if it has none.
+        interrupted: whether Ctrl-C ended the training.
     """
 
     graph: Graph
@@ -85,6 +85,7 @@ class Run:
     trainer: Trainer | None = None
     path: Path | None = None
     rows: FeatureSource | None = None
+    interrupted: bool = False
 
     @functools.cached_property
     def features(self) -> FeatureSource:
@@ -128,6 +129,7 @@ class Run:
     def item_rows(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """The rows from which the task predicts for `ids`: outputs of nodes, or what is pooled of those of graphs."""
         index = None if ids is None else self._positions(ids, len(self.graph.y), self.task.items.kind)
+        self._require_complete(index)
         return self.task.item_rows(self.outputs, index)
 
     def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
@@ -154,6 +156,7 @@ class Run:
 
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
+        self._require_complete(None if ids is None else self._positions(ids, self.graph.num_nodes))
         return self._at(ids, functools.partial(exact_embedding, layer=layer))
 
     def predict_new(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Tensor:
@@ -162,7 +165,8 @@ class Run:
         The time grows with their neighborhood, not with the graph, which stays as it is.
 
         Args:
-            x: their features, `[n, F]`.
+            x: their features, `[n, F]`, as those of the graph were given to `fit`: where the run standardised these, it
+                standardises the new ones too.
             edge_index: integers `[2, m]`, edges of the new nodes, which have the ids `N, N+1, ...`, to nodes of the
                 graph and among themselves.
             edge_weight: `[m]`, where the graph's edges have weights.
@@ -192,6 +196,7 @@ class Run:
             f"task {self.task.name!r} has no labels at nodes, so it predicts nothing for new ones; predict on a graph "
             "that has them",
         )
+        self._require_complete(None)
         added, cpu = add_nodes(self.graph, x, edge_index, edge_weight), torch.device("cpu")
         ids = torch.arange(self.graph.num_nodes, self.graph.num_nodes + added.x.shape[0])
         near = neighborhood(self.graph, self.propagation.to(cpu), ids, self.model.num_layers, added=added)
@@ -241,6 +246,17 @@ class Run:
         features = build_features(near.graph, near.propagation, self.config, self.model)
         return infer(self.model, features, near.propagation)[near.places]
 
+    def _require_complete(self, index: Tensor | None) -> None:
+        """Refuse nodes of a compact graph for which rows of `A` are missing; None stands for all nodes."""
+        if self.graph.cutout is None:
+            return
+        split = torch.cat([self.graph.train_ids, self.graph.val_ids, self.graph.test_ids])
+        require(
+            index is not None and bool(torch.isin(index, split).all()),
+            "a compact graph has all that decides the results of its training, validation and test nodes only; name "
+            "some of these, or predict on the whole graph (cvgnn predict --graph, cvgnn.load_run(path, graph))",
+        )
+
     def _positions(self, ids: Tensor | list[int], n: int, item: str = "node") -> Tensor:
         index = torch.as_tensor(ids)
         if index.dtype == torch.bool and index.shape == (n,):
@@ -282,20 +298,22 @@ def train(
         plan: when to save checkpoints.
         command: the command line of the run, for result.json.
         exact: refuse to resume where other versions or another processor could change the last bits.
-        return_on_interrupt: without a folder, Ctrl-C ends the training after the current step, and the run so far is
-            returned.
+        return_on_interrupt: Ctrl-C ends the training after the current step, and the run so far is returned. Its folder
+            has a checkpoint to resume from, and no result yet.
     """
     check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
     _warn_about_scales(graph)
     source = source or _PYTHON_GRAPH
+    interrupt = stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext()
     if folder is None:
         threads = config.threads or default_threads(graph, config)
-        with stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext() as asked:
+        with interrupt as asked:
             return _train(graph, config, callbacks, parts, threads=threads, source=source, stop=asked)
-    with folder.opened(), stop_requests() as stop:
+    # The inner handlers win: with `interrupt`, SIGINT is no request to the checkpointer.
+    with folder.opened(), stop_requests() as stop, interrupt as asked:
         checkpointer = Checkpointer(folder, graph, source, config, plan=plan, stop=stop, exact=exact)
         if config.epochs > len(checkpointer.records):
-            folder.remove_result()  # a folder with a result is complete
+            folder.remove_result()
         # Written before the first step: a run that is killed at once can be resumed from its config alone.
         folder.write_config(source, config)
         folder.write_preprocessing(graph.preprocessing)
@@ -304,14 +322,15 @@ def train(
         try:
             run = _train(
                 graph, config, every, parts, threads=checkpointer.threads, source=source,
-                checkpointer=checkpointer,
+                checkpointer=checkpointer, stop=asked,
             )  # fmt: skip
         except Diverged as error:
             last = checkpointer.checkpoints.last
             kept = "there is no checkpoint" if last is None else f"the last good checkpoint is {last}"
             raise CvgnnError(f"{error}, in a new folder; {kept}") from None
-        about = {"command": command, "machine": describe_machine()}
-        folder.write_result({**run.result, **about}, run.model)
+        if not run.interrupted:  # a folder with a result is complete
+            about = {"command": command, "machine": describe_machine()}
+            folder.write_result({**run.result, **about}, run.model)
     return dataclasses.replace(run, path=folder.path)
 
 
@@ -321,7 +340,8 @@ def _warn_about_scales(graph: Graph) -> None:
     if ratio > MAX_RATIO:
         _log.warning(
             "the features' columns differ in scale by a factor of %.0f, and the largest would decide everything; "
-            "standardise them with graph = cvgnn.data.io.standardize(graph), or leave out --preprocess none",
+            'fit(defaults="auto") or graph = cvgnn.data.io.standardize(graph) standardises them; on the command line, '
+            "leave out --preprocess none",
             ratio,
         )
 
@@ -341,7 +361,8 @@ def _train(
     with thread_count(threads):
         # A resumed run reads its histories from the checkpoint, so the exact pass that initialises them is left out.
         fresh = checkpointer is None or checkpointer.checkpoint is None
-        trainer = build_trainer(graph, config, parts=parts, initialize=fresh)
+        scratch = None if checkpointer is None else checkpointer.checkpoints.folder.parent
+        trainer = build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
         records = [] if checkpointer is None else checkpointer.restore(trainer)
         trainer.warm_up()
 
@@ -351,15 +372,19 @@ def _train(
             if stop is not None and stop.signal_number is not None:
                 raise _StopTraining
 
-        with callback_scope(callbacks, trainer, records), contextlib.suppress(_StopTraining):
-            for record in trainer.epochs(
-                config.epochs, eval_every=config.eval_every, patience=config.patience, after_step=after_step
-            ):
-                records.append(record)
-                for callback in callbacks:
-                    callback.on_epoch(trainer, record)
-        if stop is not None and stop.signal_number is not None:
-            _report_interrupt(trainer, config, records)
+        interrupted = False
+        with callback_scope(callbacks, trainer, records):
+            try:
+                for record in trainer.epochs(
+                    config.epochs, eval_every=config.eval_every, patience=config.patience, after_step=after_step
+                ):
+                    records.append(record)
+                    for callback in callbacks:
+                        callback.on_epoch(trainer, record)
+            except _StopTraining:
+                interrupted = True
+        if interrupted:
+            _report_interrupt(trainer, config, records, checkpointer)
         # The trainer keeps the weights of its last step, so that training can continue; the output is a copy.
         model = copy.deepcopy(trainer.model)
         model.load_state_dict(trainer.output(config.output))
@@ -380,6 +405,7 @@ def _train(
         result=result,
         source=source,
         trainer=trainer,
+        interrupted=interrupted,
     )
 
 
@@ -387,12 +413,15 @@ class _StopTraining(Exception):
     """Ends the loop after a step."""
 
 
-def _report_interrupt(trainer: Trainer, config: TrainConfig, records: list[EpochRecord]) -> None:
-    """Warn that the run is not complete; without any result to return, the interrupt ends the program."""
+def _report_interrupt(
+    trainer: Trainer, config: TrainConfig, records: list[EpochRecord], checkpointer: Checkpointer | None
+) -> None:
+    """Warn that the run is not complete; without any result to return, the interrupt is an error."""
     if not records or (config.output == "best" and trainer.best.weights is None):
-        raise Interrupted(signal.SIGINT)
+        raise Interrupted(signal.SIGINT) if checkpointer is None else checkpointer.stopped(trainer, signal.SIGINT)
     which = f"the best of them, epoch {trainer.best.epoch}" if config.output == "best" else f"output {config.output!r}"
-    _log.warning("interrupted after %d of %d epochs; the result is %s", len(records), config.epochs, which)
+    more = "" if checkpointer is None else f"; fit(resume={str(checkpointer.checkpoints.folder.parent)!r}) continues it"
+    _log.warning("interrupted after %d of %d epochs; the result is %s%s", len(records), config.epochs, which, more)
 
 
 @torch.no_grad()
@@ -455,8 +484,10 @@ def read_run(
     given = parts.names().get("model", config.model)
     require(given == config.model, f"{path} was trained with model {short(config.model)}, not {given}")
     result = read_object(path / "result.json")
-    if graph is None:
-        preprocessing = read_preprocessing(path)
+    preprocessing = read_preprocessing(path)
+    if graph is not None:
+        graph = features_of_run(graph, preprocessing)
+    else:
         place = source or stored
         if preprocessing is None and place.graph is not None and not is_store(place.graph):
             # The model was not trained on preprocessed features; fitting them on other data would change its input.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 from cvgnn.data import Graph, RandomSplit
-from cvgnn.data.io.dense_features import standardize
+from cvgnn.data.io.dense_features import features_of_run, standardize
 from cvgnn.data.io.npz import read_npz
 from cvgnn.data.io.pyg_file import read_pt
 from cvgnn.data.io.size_checks import reading
@@ -16,7 +15,6 @@ from cvgnn.errors import require
 
 _FORMS = "a graph is a .npz or .pt file, a folder with nodes and edges as .csv or .parquet, or a store"
 _READERS = {".npz": read_npz, ".pt": read_pt}
-_log = logging.getLogger(__name__)
 
 
 def read_graph(
@@ -49,27 +47,13 @@ def read_graph(
         if not (path.is_dir() and is_store(path)):
             return _read(path, split, directed, tables or TableOptions(), preprocessing)
     _refuse_table_options(path, tables)
-    graph = open_store(path)
-    if preprocessing is not None:
-        _check_features_of_store(path, graph, preprocessing)
+    graph = features_of_run(open_store(path), preprocessing)
     check_indices(path, graph)  # compiled code relies on them
     require(
         graph.directed or not directed,
         f"{path} is a store of an undirected graph; convert the original again with --directed to keep directions",
     )
     return graph
-
-
-def _check_features_of_store(path: Path, graph: Graph, preprocessing: dict[str, Any]) -> None:
-    """Refuse a store whose features were made from columns in another way than those a model was trained on."""
-    own = graph.preprocessing
-    if own is None:
-        _log.warning("%s does not say how its features were made; they must be made as for the run's graph", path)
-        return
-    require(
-        own.get("columns") == preprocessing.get("columns"),
-        f"the features of {path} were fitted on other data than the run's; give the tables it was converted from",
-    )
 
 
 def _refuse_table_options(path: Path, tables: TableOptions | None, but: str = "") -> None:

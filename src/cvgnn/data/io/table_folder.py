@@ -16,11 +16,13 @@ import pyarrow as pa
 from cvgnn.data import Graph, RandomSplit
 from cvgnn.data.array_converter import from_arrays
 from cvgnn.data.edges import ConflictingWeights
+from cvgnn.data.io.cell_values import GAPS, Cells, as_text, date_form, missing, parse_dates, to_numbers
+from cvgnn.data.io.csv_file import CsvFile
 from cvgnn.data.io.mistakes import SHOWN, Mistakes
-from cvgnn.data.io.preprocessing import Cells, Preprocessing, as_text, date_form, parse_dates, print_table, to_numbers
+from cvgnn.data.io.preprocessing import Preprocessing, print_table
 from cvgnn.data.io.size_checks import FileError
 from cvgnn.data.io.suspicions import column_suspicions, log_suspicions
-from cvgnn.data.io.table_file import GAPS, CsvFile, ParquetFile, TableFile, categories, positions
+from cvgnn.data.io.table_file import ParquetFile, TableFile, categories, positions
 from cvgnn.data.labels import kind_of_cells, labelled, labels_of_classes, labels_of_columns
 from cvgnn.data.node_ids import as_integers, number_labels
 from cvgnn.data.split import SPLITS
@@ -69,8 +71,8 @@ def read_tables(
             options hold where `tables` has none. Fitted on the training nodes if not given.
     """
     tables = tables or TableOptions()
-    if preprocessing is not None and not tables.given():
-        tables = TableOptions(**preprocessing.options)
+    if preprocessing is not None:
+        tables = preprocessing.table_options(tables)
     return _Reader(folder, split or RandomSplit(), tables, preprocessing).graph(directed)
 
 
@@ -370,11 +372,20 @@ class _Reader:
         column = self.options.split_by or ""
         form = None if isinstance(time, np.ndarray) else date_form(time)
         values = to_numbers(time) if form in (None, "ambiguous") else parse_dates(time, form)
-        labelled = np.flatnonzero(y >= 0)
+        labelled, gone = np.flatnonzero(y >= 0), missing(time)
+        what = "is no date and no number, so it cannot order the split"
+        if form == "ambiguous":
+            what = "may be day/month or month/day; write dates as 2024-01-31"
         self.mistakes.cells(
-            self.nodes, labelled[np.isnan(values[labelled])], column,
-            lambda row: f"{str(as_text(time)[row])[:80]!r} is no date and no number, so it cannot order the split",
+            self.nodes, labelled[(np.isnan(values) & ~gone)[labelled]], column,
+            lambda row: f"{str(as_text(time)[row])[:80]!r} {what}",
         )  # fmt: skip
+        if gone[labelled].any():
+            count = int(gone[labelled].sum())
+            self.suspicions.append(f"{count} labelled nodes have no {column!r}; they are in no part of the split")
+        labelled = labelled[~gone[labelled]]
+        if not labelled.size:
+            self.mistakes.note(str(self.nodes.error(column, "no labelled node has a date or a number to split by")))
         order = labelled[np.argsort(values[labelled], kind="stable")]
         first = max(1, round(self.split.train * order.size))
         second = first + round(self.split.val * order.size)
@@ -392,7 +403,8 @@ class _Reader:
         at = self._node_positions(table, self.own, columns[self.own], ids, ids_known)
         order[at[at >= 0]] = np.flatnonzero(at >= 0)
         for node in np.flatnonzero(order < 0).tolist() if ids_known and not table.lost_rows else ():
-            self.mistakes.note(f"{table.path} has no row for node {str(ids[node])[:80]!r} of {self.nodes.path.name}")
+            what = f"{table.path} has no row for node {str(ids[node])[:80]!r} of {self.nodes.path.name}"
+            self.mistakes.note(what, f" in {table.path.name}")
         if (order < 0).any():
             self.mistakes.check()  # these nodes have no features to look at
         return {n: c[order] if isinstance(c, np.ndarray) else c.take(pa.array(order)) for n, c in cells.items()}

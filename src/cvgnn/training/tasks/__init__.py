@@ -14,6 +14,7 @@ from cvgnn.training.tasks.base import Metrics as Metrics
 from cvgnn.training.tasks.base import Task as Task
 from cvgnn.training.tasks.base import is_share as is_share
 from cvgnn.training.tasks.base import metric_keys as metric_keys
+from cvgnn.training.tasks.base import result_keys as result_keys
 from cvgnn.training.tasks.edge_tasks import EdgeClassification as EdgeClassification
 from cvgnn.training.tasks.edge_tasks import LinkPrediction as LinkPrediction
 from cvgnn.training.tasks.graph_tasks import GraphClassification as GraphClassification

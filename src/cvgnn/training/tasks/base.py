@@ -182,3 +182,13 @@ def metric_keys(metrics: Iterable[str]) -> list[str]:
     ['train_accuracy', 'val_accuracy', 'test_accuracy']
     """
     return [f"{split}_{metric}" for metric in metrics for split in SPLITS]
+
+
+def result_keys(metric: str) -> dict[str, str]:
+    """The keys in result.json of what runs are compared by: at the best validation epoch, and of any epoch.
+
+    >>> result_keys("mse")
+    {'val': 'val_mse', 'test': 'test_mse', 'top_test': 'min_test_mse'}
+    """
+    top = "max" if METRICS[metric].larger_is_better else "min"
+    return {"val": f"val_{metric}", "test": f"test_{metric}", "top_test": f"{top}_test_{metric}"}
