@@ -95,7 +95,7 @@ def test_the_folder_of_a_run(tmp_path: Path, capsys: Captured) -> None:
     types = {
         "dataset": str, "estimator": str, "scheme": str, "optimizer": str, "form": str, "seed": int, "epochs": int,
         "iterations": int, "best_epoch": int, "val_accuracy": float, "test_accuracy": float,
-        "max_test_accuracy": float, "train_seconds": float, "eval_seconds": float, "peak_rss_bytes": int,
+        "max_test_accuracy": float, "setup_seconds": float, "train_seconds": float, "eval_seconds": float, "peak_rss_bytes": int,
     }  # fmt: skip
     assert {name: type(result[name]) for name in types} == types
     said = {name: result[name] for name in ("dataset", "estimator", "scheme", "optimizer", "form", "seed", "epochs")}

@@ -91,7 +91,8 @@ class TrainProgress(Callback):
             at = "" if result["output_iteration"] is None else f" (iterate {result['output_iteration']})"
             show(f"test {metric} of the returned weights, {result['output']}{at}: {value('output_test')}")
         show(
-            f"{result['iterations']} iterations: {result['train_seconds']:.2f} s training, "
+            f"{result['iterations']} iterations: {result['setup_seconds']:.2f} s set-up, "
+            f"{result['train_seconds']:.2f} s training, "
             f"{result['eval_seconds']:.2f} s evaluation, peak memory {format_bytes(result['peak_rss_bytes'])}"
         )
         if out is not None:

@@ -31,7 +31,7 @@ def convert_command(command: ConvertCommand, argv: Sequence[str]) -> int:
         if output.console.is_interactive and not is_quiet()
         else nullcontext()
     ):
-        graph = load_source(command.graph_source(command.source))
+        graph = load_source(command.graph_source(command.source), task="link" if command.unlabelled else "auto")
     propagate = None if command.propagate == "none" else command.propagate
     with ProgressReporter("writing") as progress:
         if command.compact is None:

@@ -38,7 +38,7 @@ def describe(found: dict[str, Any], names: Sequence[str]) -> list[str]:
     def table(rows: list[list[str]]) -> list[str]:
         return ["  ".join(cells) for cells in align_columns(rows, numbers_right=True)]
 
-    values = found["metrics"]
+    values, items = found["metrics"], f"{found['item']}s"
     metrics = dict.fromkeys(key.partition("_")[2] for key in values)
     rows = [[m, *(format_metric(key := f"{split}_{m}", values[key]) for split in SPLITS)] for m in metrics]
     lines = table([["metric", *SPLITS], *rows])
@@ -46,8 +46,8 @@ def describe(found: dict[str, Any], names: Sequence[str]) -> list[str]:
         each = found["per_class"]
         shown = [[f"{100 * value:.2f}" for value in each[name]] for name in ("precision", "recall", "f1")]
         columns = zip(names, *shown, map(str, each["nodes"]), strict=True)
-        head = ["class", "precision", "recall", "f1", "nodes"]
-        lines += ["", f"by class, on the {each['split']} nodes, in %:", *table([head, *map(list, columns)])]
+        head = ["class", "precision", "recall", "f1", items]
+        lines += ["", f"by class, on the {each['split']} {items}, in %:", *table([head, *map(list, columns)])]
         matrix = each["confusion_matrix"]
         if matrix is not None and len(matrix) <= _MOST_COLUMNS:
             counts = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]
@@ -56,5 +56,5 @@ def describe(found: dict[str, Any], names: Sequence[str]) -> list[str]:
         c = found["calibration"]
         fitted = "" if c["temperature"] is None else f", with temperature {c['temperature']:.3f}"
         error = f"{100 * c['expected_calibration_error']:.2f}%"
-        lines += ["", f"expected calibration error {error} on the {c['split']} nodes{fitted}"]
+        lines += ["", f"expected calibration error {error} on the {c['split']} {items}{fitted}"]
     return lines

@@ -17,6 +17,7 @@ from cvgnn.data import Graph
 from cvgnn.data.io.preprocessing import Preprocessing, print_table
 from cvgnn.data.io.suspicions import graph_suspicions
 from cvgnn.data.labels import labelled
+from cvgnn.data.split import SPLITS
 from cvgnn.training.graph_source import load_source
 
 _SHOWN_CLASSES = 20
@@ -25,7 +26,7 @@ _SHOWN_CLASSES = 20
 def inspect_command(command: InspectCommand, argv: Sequence[str]) -> int:
     """Read the graph, print what it holds."""
     with _printed_below() as noted:
-        graph = load_source(command.graph_source(command.path))
+        graph = load_source(command.graph_source(command.path), task="link" if command.unlabelled else "auto")
     found = list(dict.fromkeys([*noted, *suspicions(graph)]))
     for line in [*describe(graph), "suspicions:" if found else "suspicions: none", *(f"  {line}" for line in found)]:
         print(line)
@@ -46,7 +47,14 @@ def describe(graph: Graph) -> list[str]:
         f"components: {count}, the largest with {largest} nodes ({100 * largest / n:.1f} %)",
         f"split: {graph.split}",
     ]
-    lines += _label_lines(graph)
+    lines += _label_lines(graph) if graph.train_ids.numel() else []
+    if graph.edge_label is not None:
+        label, part = graph.edge_label.numpy(), graph.edge_split
+        counts = np.bincount(label[label >= 0]).tolist()
+        names = graph.edge_class_names or range(len(counts))
+        classes = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=False)) or "none"
+        sizes = "random" if part is None else "/".join(str(int((part == code).sum())) for code in range(len(SPLITS)))
+        lines.append(f"pairs: {len(label)}, split {sizes}, labels: {classes}")
     if graph.preprocessing is not None:
         columns = Preprocessing.from_dict(graph.preprocessing).table()
         lines += ["columns:", print_table([("column", "kind", "what it becomes"), *columns])]

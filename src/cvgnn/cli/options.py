@@ -49,6 +49,9 @@ class GraphFile(Command):
     directed: bool = False
     """Keep the directions of the edges instead of making the graph undirected."""
 
+    unlabelled: bool = False
+    """The nodes may have no labels: the graph is one for task link."""
+
     split_seed: int = 0
     """Seed of the random split, for a graph without a split."""
 

@@ -30,7 +30,8 @@ def search_command(command: SearchCommand, argv: Sequence[str]) -> int:
     else:
         base = parse_options(command.set, several="--space")
         source, space = command.source, parse_space(command.space)
-    plan = SearchPlan(load_source(source), source, base, space, runs=command.runs, threads=command.threads)
+    graph = load_source(source, task=str(base.get("task", "auto")))
+    plan = SearchPlan(graph, source, base, space, runs=command.runs, threads=command.threads)
     storage = command.storage or str(command.out / "journal.log")
     location = hide_credentials(storage)
     line = shlex.join(["cvgnn", "search", *argv, *plugin_options()])

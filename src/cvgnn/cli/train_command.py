@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,9 @@ def train_command(command: TrainCommand, argv: Sequence[str]) -> int:
     events = _event_folder(command)
     folder = None if path is None else RunFolder(path, resume=command.resume is not None)
     from_file = command.resume is not None or command.settings is not None
-    graph = load_source(command.source, trusted=not from_file or option(argv, "--root") is not None)
+    trusted = not from_file or option(argv, "--root") is not None
+    started = time.perf_counter()
+    graph = load_source(command.source, trusted=trusted, task=config.task)
     defaults = command.defaults or ("fixed" if from_file else "auto")
     if defaults != "fixed":
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")
@@ -52,6 +55,7 @@ def train_command(command: TrainCommand, argv: Sequence[str]) -> int:
             plan=command.plan,
             command=shlex.join(["cvgnn", "train", *argv, *plugin_options()]),
             exact=command.exact,
+            started=started,
         )
     console.summary(run.result, path)
     set_result({**run.result, "out": None if path is None else str(path)})

@@ -34,7 +34,7 @@ def tune_command(command: TuneCommand, argv: Sequence[str]) -> int:
 
     with view:
         found = tune(
-            load_source(command.source),
+            load_source(command.source, task=str(options.get("task", "auto"))),
             command.out,
             minutes=command.minutes,
             options=options,

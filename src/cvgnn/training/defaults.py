@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.data import Graph, SparseFeatures
 from cvgnn.errors import require_known
+from cvgnn.training.tasks import is_of_pairs
 
 _log = logging.getLogger(__name__)
 Defaults = Literal["fixed", "auto", "paper"]
@@ -25,7 +26,7 @@ _PAPER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def default_options(graph: Graph, defaults: str, task: str | None = None) -> dict[str, Any]:
+def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str, Any]:
     """The options that `defaults` chooses for a graph; those that it does not name keep the values of `TrainConfig`.
 
     `auto`, measured in docs/estimators.md:
@@ -37,19 +38,18 @@ def default_options(graph: Graph, defaults: str, task: str | None = None) -> dic
       points where a node's own features say more than its neighbors'.
     - Batches of 512, or 1,024 from 20,000 training nodes on. Epochs for 4,000 steps, at least 20 and at most 300, and a
       fifth of them as patience.
-    - Tasks on edges have labels of their own kind, and keep the fixed defaults.
 
     Args:
         graph: its training nodes and classes count.
         defaults: `fixed` (the values of `TrainConfig`), `auto` or `paper`.
-        task: its name, if it was given.
+        task: tasks of pairs have the values of `TrainConfig` for `auto`, too: nothing was measured for them.
     """
     require_known("defaults", defaults, get_args(Defaults))
     if defaults == "paper":
         return dict(_PAPER)
-    if defaults == "fixed" or task in ("edge", "link"):
-        return {}
     num_train = graph.train_ids.numel()
+    if defaults == "fixed" or num_train == 0 or is_of_pairs(task):
+        return {}
     if num_train < FEW_LABELS * graph.num_classes:
         sparse = isinstance(graph.x, SparseFeatures) and graph.PX is None  # a stored P X has no norm
         return {"weight_decay": 5e-3, **({"feature_norm": "l2"} if sparse else {})}
@@ -66,7 +66,7 @@ def default_options(graph: Graph, defaults: str, task: str | None = None) -> dic
 
 def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a run: those that the user gave, and for the others what `defaults` chooses."""
-    chosen = default_options(graph, defaults, given.get("task"))
+    chosen = default_options(graph, defaults, given.get("task", "auto"))
     if "normalization" in given or graph.PX is not None:
         chosen.pop("model", None)  # SAGE takes the mean of the neighbors: these are a wish for a GCN
     if not takes_label_smoothing(graph, given):

@@ -203,7 +203,7 @@ def work(job: Job, folder: Path, command: str | None) -> Status:
 def train_job(job: Job, path: Path, command: str | None) -> Status:
     """Train a job; a `CvgnnError` is written to `failure.json`."""
     try:
-        graph = load_source(job.source)
+        graph = load_source(job.source, task=job.config.task)
         check(graph, job.config, memory=True)
         folder = RunFolder(path, resume=True)
         deadline = time.monotonic() + _LOCK_SECONDS

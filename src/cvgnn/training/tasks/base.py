@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
@@ -14,6 +15,7 @@ from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.data.split import SPLITS
 from cvgnn.errors import CvgnnError, require_known
+from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch, Items
 from cvgnn.training.tasks.metrics import METRICS
 
@@ -146,6 +148,16 @@ class Task(ABC):
         return self
 
     @property
+    def classes(self) -> tuple[int, tuple[str, ...] | None]:
+        """How many classes, labels or targets the graph has, and their names where they are not numbers from 0."""
+        return self.graph.num_classes, self.graph.class_names
+
+    @property
+    def split(self) -> str:
+        """The origin of the split of the items, for the record of a run."""
+        return self.graph.split
+
+    @property
     def larger_is_better(self) -> bool:
         """Whether a larger value of `metric` is better."""
         return METRICS[self.metric].larger_is_better
@@ -163,6 +175,17 @@ class Task(ABC):
     def nothing_measured(self) -> Metrics:
         """The metrics of an epoch that was not evaluated."""
         return dict.fromkeys(metric_keys(self.epoch_metrics))
+
+
+def draw_weights(layers: Iterable[nn.Linear], seed: int) -> None:
+    """Draw the initial weights of the layers of a readout as `torch.nn.Linear` does: a pure function of the seed."""
+    # The network's weights have the same seed and no coordinate.
+    generator = torch.Generator().manual_seed(derive(seed, Purpose.WEIGHTS, 1) >> 1)
+    with torch.no_grad():
+        for layer in layers:
+            bound = 1.0 / math.sqrt(layer.in_features)
+            for parameter in (layer.weight, layer.bias):
+                parameter.uniform_(-bound, bound, generator=generator)
 
 
 def is_share(key: str) -> bool:
