@@ -42,7 +42,7 @@ def fit(
     task: str | Task | Callable[..., Task] | None = None,
     class_weight: str | Sequence[float] | None = None,
     config: TrainConfig | None = None,
-    defaults: Defaults = "fixed",
+    defaults: Defaults = "auto",
     out: str | Path | None = None,
     resume: str | Path | bool = False,
     callbacks: Sequence[Callback] = (),
@@ -77,9 +77,9 @@ def fit(
             and the config; what the labels are for if not given.
         class_weight: of each class in the cross entropy: a number for each, or `"balanced"`.
         config: all options of the run; `cvgnn.config_from` reads them from a file.
-        defaults: values of the options that are not given: `"fixed"` (those of `cvgnn.TrainConfig`), `"auto"` (chosen
-            from the graph's size and labels, as `cvgnn train --graph` does) or `"paper"`. `"auto"` also standardises
-            dense features whose columns differ in scale by more than 100, fitted on the training nodes.
+        defaults: values of the options that are not given: `"auto"` (chosen from the graph's size and labels),
+            `"fixed"` (those of `cvgnn.TrainConfig`) or `"paper"`; without effect if there is a config. `"auto"` also
+            standardises dense features whose columns differ in scale by more than 100, fitted on the training nodes.
         out: new or empty folder for config, metrics, result, weights and checkpoints; nothing is written without one.
         resume: folder of a run to continue, with its own options; `epochs` may grow. `True` continues the run in
             `out`, or starts it there.
@@ -118,7 +118,7 @@ def fit(
     if isinstance(graph, Graph):
         if earlier is not None:
             graph = features_of_run(graph, read_preprocessing(earlier))
-        elif defaults == "auto":
+        elif defaults == "auto" and config is None and graph.PX is None:  # a stored P X is of the features as they are
             graph = standardize(graph)
     if earlier is None:
         if config is None and isinstance(graph, Graph):

@@ -113,8 +113,8 @@ class TrainCommand(Command):
     """Read options from this .toml file, or from the config.json of another run; options given here override them."""
 
     defaults: Literal["auto", "fixed", "paper"] | None = None
-    """Values of the options that are not given: auto = chosen from the size and the labels of the graph (the default
-    with --graph), fixed = those in this help (else), paper = the paper's."""
+    """Values of the options that are not given: auto = chosen from the size and the labels of the graph (the
+    default), fixed = those in this help (with --resume and --settings), paper = the paper's."""
 
     plan: Annotated[CheckpointPlan, tyro.conf.arg(name="")] = dataclasses.field(default_factory=CheckpointPlan)
 

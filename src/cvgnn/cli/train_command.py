@@ -32,7 +32,7 @@ def train_command(command: TrainCommand, argv: Sequence[str]) -> int:
     trusted = not from_file or option(argv, "--root") is not None
     started = time.perf_counter()
     graph = load_source(command.source, trusted=trusted, task=config.task)
-    defaults = command.defaults or ("fixed" if from_file or command.source.graph is None else "auto")
+    defaults = command.defaults or ("fixed" if from_file else "auto")
     if defaults != "fixed":
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")
         given = {name: value for name, value in vars(config).items() if is_given(argv, name)}

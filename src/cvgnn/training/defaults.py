@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from cvgnn.config import TrainConfig, make_config
-from cvgnn.data import Graph
+from cvgnn.data import Graph, SparseFeatures
 from cvgnn.errors import require_known
 from cvgnn.training.tasks import is_of_pairs
 
@@ -32,7 +32,8 @@ def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str
     `auto`, measured in docs/estimators.md:
 
     - Few labels (fewer than 50 training nodes a class): the fixed defaults, a GCN of width 64 without norm, with ten
-      times their weight decay. A larger network learns the few labels by heart.
+      times their weight decay. A larger network learns the few labels by heart. Sparse features, mostly bags of words,
+      are divided by their norms, without which the effect of a weight decay depends on their scale.
     - Else GraphSAGE with two layers of width 256 and LayerNorm: its own weight for the node itself is worth several
       points where a node's own features say more than its neighbors'.
     - Batches of 512, or 1,024 from 20,000 training nodes on. Epochs for 4,000 steps, at least 20 and at most 300, and a
@@ -50,7 +51,8 @@ def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str
     if defaults == "fixed" or num_train == 0 or is_of_pairs(task):
         return {}
     if num_train < FEW_LABELS * graph.num_classes:
-        return {"weight_decay": 5e-3}
+        sparse = isinstance(graph.x, SparseFeatures) and graph.PX is None  # a stored P X has no norm
+        return {"weight_decay": 5e-3, **({"feature_norm": "l2"} if sparse else {})}
     batch_size = 512 if num_train < 20_000 else 1024
     epochs = min(300, max(20, _STEPS * batch_size // num_train))
     return {
@@ -65,8 +67,8 @@ def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str
 def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a run: those that the user gave, and for the others what `defaults` chooses."""
     chosen = default_options(graph, defaults, given.get("task", "auto"))
-    if "normalization" in given:
-        chosen.pop("model", None)  # SAGE takes the mean of the neighbors: a normalization is a wish for a GCN
+    if "normalization" in given or graph.PX is not None:
+        chosen.pop("model", None)  # SAGE takes the mean of the neighbors: these are a wish for a GCN
     if not takes_label_smoothing(graph, given):
         chosen.pop("label_smoothing", None)
     chosen = {name: value for name, value in chosen.items() if name not in given}
