@@ -12,7 +12,6 @@ from cvgnn.config import make_config
 from cvgnn.data import Graph, Propagation
 from cvgnn.data.named import load
 from cvgnn.data.named.synthetic import generate, small_spec
-from cvgnn.ops.line_sum import LINE, sum_lines
 from cvgnn.training.run import train
 from cvgnn.utils.compile_listeners import listening
 
@@ -45,9 +44,6 @@ def warm_up(progress: Callable[[str, float], None]) -> int:
     compiled: list[str] = []
     with listening(lambda name, ended: compiled.append(name) if ended else None):
         graphs = small_graphs()  # generating one compiles kernels too
-        dense = graphs["dense"]
-        table = torch.zeros(dense.num_nodes, LINE)
-        sum_lines(dense.indptr.numpy(), dense.indices.numpy(), table, table.clone())  # of products larger than these
         for i, (kind, options) in enumerate(_RUNS):
             words = " ".join(f"{name}={value}" for name, value in options.items())
             progress(f"{kind} graph, {words or 'defaults'}", i / len(_RUNS))
