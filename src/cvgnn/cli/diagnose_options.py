@@ -7,6 +7,7 @@ Nothing here imports torch at once: `--help` should not wait for it.
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,8 @@ _OPTIMIZERS = ("sgd", "heavy-ball", "adam", "amsgrad", "adagrad")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnoseCommand:
+class DiagnoseCommand(ABC):
     """The options of every subcommand."""
-
-    function: ClassVar[str]
-    """The name of the function in `cvgnn.lab.diagnose`."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
     """The function's names of arguments that have another name on the command line."""
@@ -47,16 +45,16 @@ class DiagnoseCommand:
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=TrainConfig)
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027, most have nothing to refuse
         """Refuse values that can be judged without the graph."""
 
+    @abstractmethod
     def training(self, graph: Graph, argv: Sequence[str]) -> TrainConfig:
         """How to train; refuses options that contradict `--run`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unused(self, config: TrainConfig) -> set[str]:
         """Names of the training options that have no effect on this measurement."""
-        raise NotImplementedError
 
     def arguments(self, graph: Graph, argv: Sequence[str]) -> dict[str, Any]:
         """The arguments of the function besides the graph, the config and the progress callback."""
@@ -109,7 +107,6 @@ class EstimatorCommand(_AlongTraining):
     With --run DIR the weights and histories are those of the run's newest checkpoint.
     """
 
-    function = "diagnose_estimator"
     renamed: ClassVar[Mapping[str, str]] = {"resamples": "batches"}
     measuring = ("seed", "batch_size", "num_neighbors", "scheme", "threads")
 
@@ -157,7 +154,6 @@ class HistoryCommand(_AlongTraining):
     With --run DIR it measures those of the run's newest checkpoint, and continues training if --steps are given.
     """
 
-    function = "diagnose_history"
     measuring = ("threads",)
 
     steps: _Integers = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -221,8 +217,6 @@ class BiasCommand(_TheoryCommand):
     batch has a tenth of the training nodes, at most 256.
     """
 
-    function = "diagnose_bias"
-
     lrs: tuple[float, ...] = ()
     """Learning rates, increasing; 1e-5 to 1e-1 in half decades if not given."""
 
@@ -274,8 +268,6 @@ class RateCommand(_OptimizersCommand):
     tenth of the training nodes, at most 256. --optimizer, --lr, --epochs and --output have no effect here.
     """
 
-    function = "diagnose_rate"
-
     steps: tuple[int, ...] = (128, 256, 512, 1024, 2048)
     """The lengths T, increasing."""
 
@@ -293,8 +285,6 @@ class BoundCommand(_OptimizersCommand):
     are astronomical; a larger --nu-min brings them down. If neither --run nor --batch-size is
     given, a batch has a tenth of the training nodes, at most 256. --optimizer, --lr and --epochs have no effect here.
     """
-
-    function = "diagnose_bound"
 
     runs: RunCount[int] = 2
     """How many runs, with the seeds from --seed on."""

@@ -2,85 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
-
-from cvgnn.cli.argv import is_given, option, parse
-from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
+from cvgnn.cli.argv import is_given, option
+from cvgnn.cli.console import TrainProgress
+from cvgnn.cli.options import TrainCommand
+from cvgnn.cli.output import set_result
 from cvgnn.errors import CvgnnError, require
 from cvgnn.registry import plugin_options
-
-if TYPE_CHECKING:
-    from cvgnn.training import Callback
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainCommand:
-    """Train a graph neural network on a data set and report its accuracy.
-
-    The defaults train the bundled CiteSeer graph in a few seconds.
-    --out DIR keeps config.json, metrics.jsonl, result.json, weights.safetensors and the run's checkpoints.
-    --resume DIR continues a run that was stopped or killed, with the same result as without the stop.
-    """
-
-    source: Annotated[GraphSource, tyro.conf.arg(name="")] = dataclasses.field(default_factory=GraphSource)
-
-    out: Path | None = None
-    """Folder for the run's files, new or empty; nothing is written if not given."""
-
-    resume: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Continue the run in this folder, with its own options; the number of epochs may grow."""
-
-    settings: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Read options from this .toml file, or from the config.json of another run; options given here override them."""
-
-    defaults: Literal["auto", "fixed", "paper"] | None = None
-    """Values of the options that are not given: auto = chosen from the size and the labels of the graph (the default
-    with --graph), fixed = those in this help (else), paper = the paper's."""
-
-    plan: Annotated[CheckpointPlan, tyro.conf.arg(name="")] = dataclasses.field(default_factory=CheckpointPlan)
-
-    tensorboard: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="[DIR]")] = None
-    """Also write event files for TensorBoard into this folder, by default tensorboard/ in the run's folder."""
-
-    check_memory: bool = True
-    """Refuse a run that does not fit into memory, before it starts."""
-
-    exact: bool = False
-    """With --resume: refuse other versions of cvgnn, torch or numpy and another processor, which may change the last
-    bits of the result; without this option they are a warning."""
-
-    config: Annotated[TrainConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=TrainConfig)
+from cvgnn.training import Callback
+from cvgnn.training.defaults import choose_config
+from cvgnn.training.graph_source import load_source, report_lost_graph
+from cvgnn.training.run import train
+from cvgnn.training.run_folder import RunFolder
+from cvgnn.training.tensorboard import TensorBoard, require_tensorboard
+from cvgnn.training.trainer_builder import check
 
 
-def train_command(argv: Sequence[str]) -> int:
-    """Parse the options, train with a progress bar, print the result."""
-    command = _parse(argv)
-
-    # Imported here: torch takes seconds to import, and --help or a wrong option should not wait for it.
-    from cvgnn.cli.console import TrainProgress
-    from cvgnn.cli.output import set_result
-    from cvgnn.training.defaults import choose_config
-    from cvgnn.training.graph_source import load_source, report_lost_graph
-    from cvgnn.training.run import train
-    from cvgnn.training.run_folder import RunFolder
-    from cvgnn.training.trainer_builder import check
+def train_command(command: TrainCommand, argv: Sequence[str]) -> int:
+    """Train with a progress bar, print the result."""
 
     config, path = command.config, command.resume or command.out
     events = _event_folder(command)
     folder = None if path is None else RunFolder(path, resume=command.resume is not None)
-    for name in ("check_memory", "exact"):
-        value = getattr(command, name)
-        require(isinstance(value, bool), f"{name} must be True or False, not {value!r}")
     from_file = command.resume is not None or command.settings is not None
-    graph = load_source(command.source, trusted=not from_file or option(argv, "--root") is not None)
-    defaults = command.defaults or ("fixed" if from_file or command.source.graph is None else "auto")
+    trusted = not from_file or option(argv, "--root") is not None
+    started = time.perf_counter()
+    graph = load_source(command.source, trusted=trusted, task=config.task)
+    defaults = command.defaults or ("fixed" if from_file else "auto")
     if defaults != "fixed":
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")
         given = {name: value for name, value in vars(config).items() if is_given(argv, name)}
@@ -90,8 +42,6 @@ def train_command(argv: Sequence[str]) -> int:
     console.header()
     callbacks: list[Callback] = [console]
     if events is not None:
-        from cvgnn.training.tensorboard import TensorBoard
-
         options, resume = command.source.to_dict(), command.resume is not None
         callbacks.append(TensorBoard(events, config, options=options, resume=resume))
     advice = "start again" if path is None else f"continue with: cvgnn train --resume {path}"
@@ -105,6 +55,7 @@ def train_command(argv: Sequence[str]) -> int:
             plan=command.plan,
             command=shlex.join(["cvgnn", "train", *argv, *plugin_options()]),
             exact=command.exact,
+            started=started,
         )
     console.summary(run.result, path)
     set_result({**run.result, "out": None if path is None else str(path)})
@@ -115,7 +66,6 @@ def _event_folder(command: TrainCommand) -> Path | None:
     """The folder for TensorBoard's event files; None without --tensorboard."""
     if command.tensorboard is None:
         return None
-    from cvgnn.training.tensorboard import require_tensorboard
 
     require_tensorboard()
     require(len(command.tensorboard) < 2, f"--tensorboard takes one folder, not {len(command.tensorboard)}")
@@ -127,26 +77,3 @@ def _event_folder(command: TrainCommand) -> Path | None:
     folder = run / "tensorboard"
     require(not folder.is_symlink(), f"{folder} is a link; a run writes inside its own folder: remove the link")
     return folder
-
-
-def _parse(argv: Sequence[str]) -> TrainCommand:
-    """The command; its defaults come from the run folder or file that it names."""
-    resume, settings = option(argv, "--resume"), option(argv, "--settings")
-    require(resume != "", "--resume needs the folder of a run, such as --resume runs/a")
-    require(resume is None or settings is None, "give either --resume or --settings, not both")
-    file = Path(resume) / "config.json" if resume is not None else Path(settings) if settings is not None else None
-    if file is None or "--help" in argv or "-h" in argv:
-        return parse(TrainCommand, argv, prog="cvgnn train")
-    from cvgnn.training.resume import check_resume_options
-    from cvgnn.training.run_folder import check_is_folder, read_settings
-
-    if resume is not None:
-        check_is_folder(Path(resume))
-    source, config = read_settings(file)
-    default = TrainCommand(source=source, config=config)
-    command = parse(TrainCommand, argv, prog="cvgnn train", default=default)
-    if resume is not None:
-        require(command.out is None, "--resume continues in its own folder; leave --out out")
-        then, now = ({**c.source.to_dict(), **c.config.to_dict()} for c in (default, command))
-        check_resume_options(then, now, folder=Path(resume))
-    return command

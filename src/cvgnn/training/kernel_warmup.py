@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from cvgnn.config import make_config
-from cvgnn.data import Graph
+from cvgnn.data import Graph, Propagation
 from cvgnn.data.named import load
 from cvgnn.data.named.synthetic import generate, small_spec
+from cvgnn.ops.line_sum import LINE, sum_lines
 from cvgnn.training.run import train
 from cvgnn.utils.compile_listeners import listening
 
@@ -28,7 +29,7 @@ _RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("dense", {"model": "gin", "input_dropout": 0.5, "activation": "gelu"}),
     ("dense", {"feature_dtype": "bfloat16", "norm": "layer", "bias": False, "input_dropout": 0.5}),
     ("dense", {"history_dtype": "bfloat16", "norm": "layer", "dropout": 0.0, "residual": True, "jk": "concat"}),
-    ("weighted", {"layers": 3, "residual": True}),
+    ("weighted", {"layers": 3, "residual": True, "histories": "disk"}),
 )
 
 
@@ -44,10 +45,14 @@ def warm_up(progress: Callable[[str, float], None]) -> int:
     compiled: list[str] = []
     with listening(lambda name, ended: compiled.append(name) if ended else None):
         graphs = small_graphs()  # generating one compiles kernels too
+        dense = graphs["dense"]
+        table = torch.zeros(dense.num_nodes, LINE)
+        sum_lines(dense.indptr.numpy(), dense.indices.numpy(), table, table.clone())  # of products larger than these
         for i, (kind, options) in enumerate(_RUNS):
             words = " ".join(f"{name}={value}" for name, value in options.items())
             progress(f"{kind} graph, {words or 'defaults'}", i / len(_RUNS))
             train(graphs[kind], make_config(epochs=1, **options))
+        Propagation(graphs["dense"]).product(torch.zeros(graphs["dense"].num_nodes, 1024))  # large, for `sum_lines`
     progress("done", 1.0)
     return len(compiled)
 

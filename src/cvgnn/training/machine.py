@@ -26,7 +26,6 @@ from cvgnn.utils.formatting import format_bytes
 from cvgnn.utils.free_memory import available_memory, total_memory
 
 _SCRATCH = 1 << 25  # elements that `Propagation.product` works on at a time, at most
-_SPARSE_ENTRY_BYTES = 24  # for an entry of a sparse `P X`: SciPy's product in float64 and int32, and its conversion
 
 _ENDS = {"edge": 2, "link": 4}  # nodes that an item names: those of the edge, and of its negative
 _SPLIT_BYTES = 25  # for an entry of A: the graph without held-out edges, the pairs, and the order they are drawn in
@@ -139,6 +138,7 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
     trained = graph.train_ids.numel() if config.inductive else n
     size = graph.x.dtype.itemsize if graph.x.dtype.itemsize == 8 else 4
     widths = [config.hidden] * config.hops
+    in_memory = config.estimator not in ("ns", "exact") and config.histories == "memory"
     stored = 2 if config.history_dtype == "bfloat16" else size
     rows = batch_rows(graph, config)
     dense = not isinstance(graph.x, SparseFeatures)
@@ -149,7 +149,7 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
     parts = {
         "P X": _PX_bytes(graph, config, size),
         "P": n * 4 * size + (graph.num_edges * size if graph.edge_weight is not None else 0),
-        "histories": 0 if config.estimator in ("ns", "exact") else sum(trained * (d * stored + 8) for d in widths),
+        "histories": sum(trained * (d * stored + 8) for d in widths) if in_memory else 0,
         "evaluation": size * (n * (max(widths, default=0) * matrices + 2 * C) + 2 * summed),
         "a batch": int(rows * (entry * F * dense + size * 5 * config.hidden)),
         "weights and optimizer": 5 * size * (F * config.hidden + config.hidden**2 * max(0, config.layers - 2)),
@@ -187,6 +187,8 @@ def _advice(graph: Graph, config: TrainConfig, needed: dict[str, int]) -> str:
     ways = []
     if needed["histories"] and config.history_dtype != "bfloat16":
         ways.append("history_dtype=bfloat16 halves the histories")
+    if first == "histories":
+        ways.append("histories=disk keeps them in a file")
     if first == "P X" and needed["P X"]:
         if isinstance(graph.x, SparseFeatures):
             ways.append("'cvgnn convert --propagate' keeps P X on disk")
@@ -211,7 +213,7 @@ def _PX_bytes(graph: Graph, config: TrainConfig, size: int) -> int:
     if isinstance(graph.x, SparseFeatures):
         # At most: every entry of a row of `X` appears in the row of every neighbor, and no two are in the same column.
         entries = min(entries, int((graph.x.indptr.diff() * (graph.degree + 1)).sum()))
-        size = _SPARSE_ENTRY_BYTES
+        size += 4  # its column
     elif config.feature_dtype == "bfloat16":
         return entries * 2
     return 0 if _has_PX(graph, config) else entries * size

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cvgnn.data import Graph, SparseFeatures
 from cvgnn.data.array_converter import num_rows, to_features
-from cvgnn.data.edges import ConflictingWeights, checked_edge_index, checked_weight, compress
+from cvgnn.data.edges import ConflictingWeights, check_ends, checked_weight, compress, edge_ends
 from cvgnn.data.io.dense_features import is_of_arrays, standardize_rows
 from cvgnn.errors import CvgnnError, require
 from cvgnn.training.neighborhood import AddedNodes
@@ -30,7 +30,9 @@ def add_nodes(graph: Graph, x: Any, edge_index: Any, edge_weight: Any = None) ->
     N = graph.num_nodes
     features = _features(x, graph)
     n = features.shape[0]
-    source, target = (ends.astype(np.int64) for ends in checked_edge_index(edge_index, N + n))
+    source, target = edge_ends(edge_index)
+    check_ends(source, target, N + n)
+    source, target = source.astype(np.int64), target.astype(np.int64)
     known = np.flatnonzero(np.maximum(source, target) < N)
     if known.size:
         at = int(known[0])

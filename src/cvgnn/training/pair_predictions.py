@@ -58,7 +58,8 @@ def pair_predictions(run: Run, pairs: np.ndarray) -> NodeTable:
         run: a finished run of a task of pairs.
         pairs: int64 `[n, 2]`.
     """
-    parts = [run.task.prediction_columns(rows, None, None, run.model.readout) for rows in run.pair_rows(pairs)]
+    task, readout, classes = run.task, run.model.readout, run.result["class_names"]
+    parts = [task.prediction_columns(rows, None, classes, readout) for rows in run.pair_rows(pairs)]
     names = node_names(run.graph, None)
     ends = {name: names[pairs[:, end]] for end, name in enumerate(_ENDS)}
     return NodeTable(ends | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})

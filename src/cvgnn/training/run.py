@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -129,6 +130,7 @@ class Run:
     def item_rows(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """The rows from which the task predicts for `ids`: outputs of nodes, or what is pooled of those of graphs."""
         index = None if ids is None else self._positions(ids, len(self.graph.y), self.task.items.kind)
+        self._require_complete(index)
         return self.task.item_rows(self.outputs, index)
 
     def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
@@ -142,8 +144,8 @@ class Run:
         Args:
             metrics: names; all of the task's if none is given.
         """
-        mine, theirs = self.graph.class_names, self.result["class_names"]
-        as_many = self.graph.num_classes == self.result.get("num_classes", self.graph.num_classes)
+        (count, mine), theirs = self.task.classes, self.result["class_names"]
+        as_many = count == self.result.get("num_classes", count)
         require(
             as_many and theirs == (None if mine is None else list(mine)),
             f"the labels of {self.graph.name!r} are not those of the run, so nothing can be compared; name the "
@@ -151,10 +153,16 @@ class Run:
         )
         rows, readout = self.outputs(), self.model.readout
         values = self.task.evaluate(rows, metrics or self.task.metrics, readout)
-        return {"task": self.task.name, "metrics": values, **self.task.report(rows, readout)}
+        return {
+            "task": self.task.name,
+            "item": self.task.items.kind,
+            "metrics": values,
+            **self.task.report(rows, readout),
+        }
 
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
+        self._require_complete(None if ids is None else self._positions(ids, self.graph.num_nodes))
         return self._at(ids, functools.partial(exact_embedding, layer=layer))
 
     def predict_new(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Tensor:
@@ -194,6 +202,7 @@ class Run:
             f"task {self.task.name!r} has no labels at nodes, so it predicts nothing for new ones; predict on a graph "
             "that has them",
         )
+        self._require_complete(None)
         added, cpu = add_nodes(self.graph, x, edge_index, edge_weight), torch.device("cpu")
         ids = torch.arange(self.graph.num_nodes, self.graph.num_nodes + added.x.shape[0])
         near = neighborhood(self.graph, self.propagation.to(cpu), ids, self.model.num_layers, added=added)
@@ -243,6 +252,17 @@ class Run:
         features = build_features(near.graph, near.propagation, self.config, self.model)
         return infer(self.model, features, near.propagation)[near.places]
 
+    def _require_complete(self, index: Tensor | None) -> None:
+        """Refuse nodes of a compact graph for which rows of `A` are missing; None stands for all nodes."""
+        if self.graph.cutout is None:
+            return
+        split = torch.cat([self.graph.train_ids, self.graph.val_ids, self.graph.test_ids])
+        require(
+            index is not None and bool(torch.isin(index, split).all()),
+            "a compact graph has all that decides the results of its training, validation and test nodes only; name "
+            "some of these, or predict on the whole graph (cvgnn predict --graph, cvgnn.load_run(path, graph))",
+        )
+
     def _positions(self, ids: Tensor | list[int], n: int, item: str = "node") -> Tensor:
         index = torch.as_tensor(ids)
         if index.dtype == torch.bool and index.shape == (n,):
@@ -270,6 +290,7 @@ def train(
     command: str | None = None,
     exact: bool = False,
     return_on_interrupt: bool = False,
+    started: float | None = None,
 ) -> Run:
     """Train a network. `cvgnn.fit`, `cvgnn train` and every run of a sweep come here.
 
@@ -286,7 +307,9 @@ def train(
         exact: refuse to resume where other versions or another processor could change the last bits.
         return_on_interrupt: Ctrl-C ends the training after the current step, and the run so far is returned. Its folder
             has a checkpoint to resume from, and no result yet.
+        started: `time.perf_counter()` before the graph was read, for `setup_seconds`; now if not given.
     """
+    started = time.perf_counter() if started is None else started
     check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
     _warn_about_scales(graph)
     source = source or _PYTHON_GRAPH
@@ -294,7 +317,7 @@ def train(
     if folder is None:
         threads = config.threads or default_threads(graph, config)
         with interrupt as asked:
-            return _train(graph, config, callbacks, parts, threads=threads, source=source, stop=asked)
+            return _train(graph, config, callbacks, parts, threads=threads, source=source, started=started, stop=asked)
     # The inner handlers win: with `interrupt`, SIGINT is no request to the checkpointer.
     with folder.opened(), stop_requests() as stop, interrupt as asked:
         checkpointer = Checkpointer(folder, graph, source, config, plan=plan, stop=stop, exact=exact)
@@ -307,7 +330,7 @@ def train(
         every = [MetricsLog(folder.metrics), *callbacks, checkpointer]
         try:
             run = _train(
-                graph, config, every, parts, threads=checkpointer.threads, source=source,
+                graph, config, every, parts, threads=checkpointer.threads, source=source, started=started,
                 checkpointer=checkpointer, stop=asked,
             )  # fmt: skip
         except Diverged as error:
@@ -340,6 +363,7 @@ def _train(
     *,
     threads: int,
     source: GraphSource,
+    started: float,
     checkpointer: Checkpointer | None = None,
     stop: StopRequest | None = None,
 ) -> Run:
@@ -347,9 +371,11 @@ def _train(
     with thread_count(threads):
         # A resumed run reads its histories from the checkpoint, so the exact pass that initialises them is left out.
         fresh = checkpointer is None or checkpointer.checkpoint is None
-        trainer = build_trainer(graph, config, parts=parts, initialize=fresh)
+        scratch = None if checkpointer is None else checkpointer.checkpoints.folder.parent
+        trainer = build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
         records = [] if checkpointer is None else checkpointer.restore(trainer)
         trainer.warm_up()
+        setup_seconds = time.perf_counter() - started
 
         def after_step() -> None:
             for callback in callbacks:
@@ -376,7 +402,7 @@ def _train(
         model.eval()
         evaluator = trainer.evaluator  # of the whole graph, also where the trainer has a part of it
         assert evaluator is not None
-        result = _summary(graph, config, records, trainer, model)
+        result = _summary(graph, config, records, trainer, model) | {"setup_seconds": round(setup_seconds, 6)}
         if parts.find("optimizer", config) is not None:
             result |= {"optimizer": type(trainer.optimizer).__name__, "form": "custom"}
     return Run(
@@ -424,13 +450,14 @@ def _summary(
     rows = trainer.evaluator.outputs(model)
     task.finish(rows, model.readout)
     output = task.evaluate(rows, task.result_metrics, model.readout)
+    num_classes, class_names = task.classes
     return {
         "version": __version__,
         "dataset": graph.name,
-        "split": graph.split,
-        "num_classes": graph.num_classes,
+        "split": task.split,
+        "num_classes": num_classes,
         "num_features": graph.num_features,
-        "class_names": None if graph.class_names is None else list(graph.class_names),
+        "class_names": None if class_names is None else list(class_names),
         "task": task.name,
         "metric": task.metric,
         **{name: getattr(config, name) for name in ("estimator", "scheme", "optimizer", "form", "seed")},
@@ -477,7 +504,7 @@ def read_run(
         if preprocessing is None and place.graph is not None and not is_store(place.graph):
             # The model was not trained on preprocessed features; fitting them on other data would change its input.
             place = dataclasses.replace(place, preprocess="none")
-        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing, allow_unlabelled=True)
+        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing, predicting=True)
     # Of the graph it was trained on: another graph may have fewer classes.
     classes = result.get("num_classes", graph.num_classes)
     require(

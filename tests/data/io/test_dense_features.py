@@ -82,10 +82,10 @@ def test_preprocess_none_keeps_them_and_warns(tmp_path: Path, caplog: pytest.Log
     graph = read_graph(write(tmp_path / "g.npz"), tables=TableOptions(preprocess="none"))
     assert np.array_equal(dense_of(graph), arrays()["x"])
     with caplog.at_level(logging.WARNING, "cvgnn"):
-        cvgnn.fit(graph, epochs=1)
+        cvgnn.fit(graph, defaults="fixed", epochs=1)
         assert "columns differ in scale by a factor of" in caplog.text
         caplog.clear()
-        run = cvgnn.fit(standardize(graph), epochs=20)
+        run = cvgnn.fit(standardize(graph), defaults="fixed", epochs=20)
         assert "differ in scale" not in caplog.text
     assert run.result["test_accuracy"] > 0.7
 
@@ -212,7 +212,7 @@ def test_auto_standardises_a_graph_in_memory(kind: str, tmp_path: Path, caplog: 
 
 def test_the_fixed_defaults_only_warn(caplog: pytest.LogCaptureFixture) -> None:
     graph, _ = in_memory("arrays")
-    run = cvgnn.fit(graph, epochs=1)
+    run = cvgnn.fit(graph, defaults="fixed", epochs=1)
     assert run.graph is graph
     assert 'fit(defaults="auto")' in caplog.text
 

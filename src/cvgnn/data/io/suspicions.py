@@ -28,7 +28,7 @@ def log_suspicions(lines: Iterable[str]) -> None:
 def graph_suspicions(graph: Graph) -> list[str]:
     """Suspicions about labels, split and edges of a graph that somebody wants to train on."""
     found = [] if graph.label_kind == "targets" else _label_suspicions(graph)
-    for part in ("val", "test"):
+    for part in ("val", "test") if graph.train_ids.numel() else ():
         if getattr(graph, f"{part}_ids").numel() == 0:
             found.append(f"the {part} split is empty")
     alone = int((graph.degree == 0).sum())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cvgnn.data import Graph, Normalization, Propagation, SparseFeatures
+from cvgnn.data import Graph, Propagation, SparseFeatures
+from cvgnn.data.propagation import Aggregation
 from cvgnn.data.store import contents_check
 from cvgnn.data.store.store_reader import get_features
 from cvgnn.data.store.store_writer import StoreWriter, report_write_errors
@@ -17,7 +18,7 @@ _ENTRIES_PER_BLOCK = 1 << 21  # entries of P and X that one block of rows reads
 _ENTRIES_PER_COUNT = 1 << 22
 
 
-def add_product(writer: StoreWriter, normalization: Normalization, *, num_features: int | None = None) -> None:
+def add_product(writer: StoreWriter, normalization: Aggregation, *, num_features: int | None = None) -> None:
     """Compute `P X` of the arrays in an unfinished store, and write it there.
 
     The result has the same bits as `Propagation.product` or `product_sparse`; the memory does not depend on `F`. Then
@@ -72,10 +73,10 @@ def _add_sparse(writer: StoreWriter, P: Propagation, X: SparseFeatures) -> None:
     indices = writer.stream("PX_indices", np.int32)
     values = writer.stream("PX_values", P.left.numpy().dtype)
     for first, last in row_blocks(_cumulative_cost(P, X), _ENTRIES_PER_BLOCK):
-        block = P.sparse_product_rows(X, first, last)
-        indptr[first + 1 : last + 1] = indptr[first] + block.indptr[1:]
-        indices.append(block.indices.astype(np.int32))
-        values.append(block.data.astype(values.dtype))
+        offsets, columns, data = P.sparse_product_rows(X, first, last)
+        indptr[first + 1 : last + 1] = indptr[first] + offsets[1:]
+        indices.append(columns)
+        values.append(data)
         writer.progress("P X", last / P.num_nodes)
 
 
