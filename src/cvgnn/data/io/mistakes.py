@@ -21,6 +21,8 @@ class Mistakes:
 
     def __init__(self) -> None:
         self.count = 0
+        self.offset = 0
+        """Rows of the table before the batch that is being read."""
         self._found: list[str | tuple[TableFile, int, str, str]] = []
 
     def note(self, message: str) -> None:
@@ -36,13 +38,13 @@ class Mistakes:
 
         Args:
             table: of the cells.
-            rows: of the cells, counted from 0.
+            rows: of the cells, counted from 0; in a batch, from its first row.
             column: of the cells.
             what: gets a row and says what is wrong; called only for the rows that are reported in words.
         """
         self.count += len(rows)
         for row in rows[: SHOWN - len(self._found)]:
-            self._found.append((table, int(row), column, what(int(row))))
+            self._found.append((table, self.offset + int(row), column, what(int(row))))
 
     def check(self) -> None:
         """Raise one error with all mistakes, if there are any."""

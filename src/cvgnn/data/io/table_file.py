@@ -27,8 +27,11 @@ from cvgnn.data.io.size_checks import FileError, check_memory, reading
 from cvgnn.errors import CvgnnError
 from cvgnn.utils.formatting import join_printable
 
-_BATCH_ROWS = 4096
-_CSV_BLOCK = 1 << 24  # bytes; pyarrow needs a whole row in one block
+_BATCH_ROWS = 4096  # of the csv module
+_ARROW_ROWS = 1 << 19
+_CSV_BLOCK = 1 << 24  # bytes; pyarrow parses parts of it in parallel, and needs a whole row in one part
+_CSV_PARTS = 4
+BY_CSV_MODULE = 3  # the last attempt of `CsvFile._types_to_try`
 _MAX_NAME = 1000  # characters; names are kept in an array as wide as the longest
 _MISSING = "nothing where a number must be"
 _DELIMITERS = ",;\t|"
@@ -54,6 +57,10 @@ _OTHER_FORMATS = {
 }
 """How files begin that are no CSV, and what to do."""
 _log = logging.getLogger(__name__)
+
+
+class OtherTypes(Exception):
+    """A cell does not have the type that its column was read with: read the table again, it will choose another."""
 
 
 class TableFile(ABC):
@@ -91,13 +98,56 @@ class TableFile(ABC):
         """
         columns = self._load(names, numbers, others, mistakes)
         cells = {n: self._cells(columns.pop(n), n, n in numbers, mistakes) for n in (*numbers, *others)}
-        return {name: self._names(columns.pop(name), name, mistakes) for name in names}, cells
+        return {n: self._names(self._plain_names(columns.pop(n), n, mistakes), n) for n in names}, cells
+
+    def read_batches(
+        self, *, names: Sequence[str] = (), numbers: Sequence[str] = (), others: Sequence[str] = (), mistakes: Mistakes
+    ) -> Iterator[tuple[dict[str, pa.Array], dict[str, Cells]]]:
+        """`read_columns` batch by batch, in bounded memory.
+
+        A batch does not know the column: names that look like integers may be strings here, and are then null where a
+        cell is empty. `OtherTypes` means that all batches must be read again.
+        """
+        mistakes.offset = 0
+        for columns in self._batches(names, numbers, others, mistakes):
+            rows = len(next(iter(columns.values())))
+            cells = {n: self._cells(columns.pop(n), n, n in numbers, mistakes) for n in (*numbers, *others)}
+            yield {n: self._plain_names(columns.pop(n), n, mistakes) for n in names}, cells
+            mistakes.offset += rows
+        mistakes.offset = 0
 
     @abstractmethod
+    def _batches(
+        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
+    ) -> Iterator[dict[str, pa.Array]]:
+        """The columns as they are in the file, batch by batch."""
+
+    @abstractmethod
+    def estimate_rows(self) -> int:
+        """About how many rows the table has, without reading it."""
+
+    def width(self, name: str) -> int:
+        """The length of the lists in a column of lists, by its first row; 0 for other columns."""
+        return 0
+
     def _load(
         self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
     ) -> dict[str, pa.Array]:
         """The columns as they are in the file."""
+        while True:
+            found: dict[str, list[pa.Array]] = {name: [] for name in (*names, *numbers, *others)}
+            size = 0
+            try:
+                for batch in self._batches(names, numbers, others, mistakes):
+                    for name, column in batch.items():
+                        found[name].append(column)
+                        size += column.nbytes
+                    with reading(self.path):
+                        check_memory(size)  # again what is there already: it is put together below
+            except OtherTypes:
+                continue
+            return {name: _one_array(pa.chunked_array(parts)) if parts else pa.array([], pa.large_string())
+                    for name, parts in found.items()}  # fmt: skip
 
     @abstractmethod
     def places(self, rows: Sequence[int]) -> dict[int, str]:
@@ -171,8 +221,8 @@ class TableFile(ABC):
         mistakes.cells(self, rows, name, lambda row: f"{matrix[row][bad[row]][0]} is not a finite number")
         return None if gaps.any() or rows.size else matrix
 
-    def _names(self, column: pa.Array, name: str, mistakes: Mistakes) -> pa.Array:
-        """A column of names, as `read_columns` returns them."""
+    def _plain_names(self, column: pa.Array, name: str, mistakes: Mistakes) -> pa.Array:
+        """Names as int64, or as large_string; null where a cell is empty. Each cell for itself."""
         kind = column.type
         if pt.is_floating(kind):  # pandas turns integers into floats when one is missing
             values = column.to_numpy(zero_copy_only=False).astype(np.float64)
@@ -187,19 +237,24 @@ class TableFile(ABC):
         if pt.is_integer(kind) and (integers := _as_int64(column)) is not None:
             return integers
         text = column.cast(pa.large_string())
-        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
         lengths = pc.utf8_length(text).fill_null(0).to_numpy(zero_copy_only=False)
+        if not lengths.all():
+            text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
         bad, what = np.flatnonzero(lengths > _MAX_NAME), f"characters; at most {_MAX_NAME} are allowed"
         mistakes.cells(self, bad, name, lambda row: f"{lengths[row]} {what}")
         self.lost_rows += len(bad)
-        start = text[:_SNIFFED_ROWS]  # tried first: Arrow parses the whole column before it refuses it
-        if all(pc.all(pc.match_substring_regex(part, _WHOLE)).as_py() and part.null_count < len(part)
-               for part in (start, text)):  # fmt: skip
+        return text
+
+    def _names(self, text: pa.Array, name: str) -> pa.Array:
+        """A column of names, as `read_columns` returns them: the whole column decides whether they are integers."""
+        if text.type == pa.int64():
+            return text
+        whole = whole_numbers(text)
+        if whole is not None:
             _log.info("%s: column %r holds integers, written as 1.0", self.path.name, name)
-            text = pc.replace_substring_regex(text, _WHOLE, r"\1")
-        integers = None if _as_int64(text[:_SNIFFED_ROWS]) is None else _as_int64(text)
-        # "007", "+7", "7 " and "0x7" are other ids than "7", so the integers must give the same text.
-        return integers if integers is not None and integers.cast(text.type).equals(text) else text
+            text = whole
+        found = to_integers(text)
+        return text if found is None else found
 
 
 @final
@@ -220,12 +275,15 @@ class CsvFile(TableFile):
     def __init__(self, path: Path) -> None:
         self._compression = _COMPRESSIONS.get(path.suffix)
         self.path = path
+        self.first: CsvFile = self
+        """The file of the same table whose first rows choose the types, and that counts the `attempt`."""
         with reading(path), self._binary() as stream:
             start = self._read(stream, _SNIFFED_BYTES)
         for magic, what in _OTHER_FORMATS.items():
             if start.startswith(magic):
                 raise FileError(f"{path} is no CSV file but {what.format(name=path.name, stem=path.stem)}")
         self.encoding, bad_line = _encoding(start)
+        self.attempt = 0 if self.encoding == "utf-8-sig" else BY_CSV_MODULE
         if b"\0" in start and not self.encoding.startswith("utf-16"):
             raise FileError(f"{path} is no CSV file: it holds zero bytes, as binary files do")
         first = start.decode(self.encoding, "replace").lstrip("\ufeff\r\n").partition("\n")[0].partition("\r")[0]
@@ -241,28 +299,55 @@ class CsvFile(TableFile):
         if bad_line:
             _log.warning("%s is not UTF-8 (line %d); it is read as Windows-1252", path, bad_line)
 
-    def _load(
+    def _batches(
         self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
-    ) -> dict[str, pa.Array]:
-        wanted = (*names, *numbers, *others)
-        for types in self._types_to_try(names, numbers, others):
-            # A cell of another kind, or a row of another length, which the csv module finds.
-            with suppress(pa.ArrowInvalid):
-                table = self._arrow_table(types)
-                columns = {name: table.column(name).combine_chunks() for name in wanted}
-                # The csv module skips these spaces too.
-                text = {n: pc.utf8_ltrim(columns[n], " ") for n in names if types[n] != pa.int64()}
-                if not any(pc.any(pc.equal(column, n)).as_py() for n, column in text.items()):
-                    return columns | text
-                break  # the names of the columns again, which the csv module finds
-        rows, batches, before = self._rows(mistakes), [], mistakes.count
+    ) -> Iterator[dict[str, pa.Array]]:
+        choices = self._types_to_try(names, numbers, others)
+        types = choices[self.first.attempt]
+        if types is None:
+            yield from self._csv_module_batches((*names, *numbers, *others), mistakes)
+            return
+        whole = pa.int64() in types.values()
+
+        def try_next(*, last: bool = False) -> OtherTypes:
+            later = range(self.first.attempt + 1, len(choices))
+            self.first.attempt = later[-1] if last else next(i for i in later if choices[i] != types)
+            return OtherTypes()
+
+        for text in self._lines():
+            if b'"' in text and not _has_simple_quotes(text, self.delimiter):
+                raise try_next(last=True)
+            if whole and not _has_plain_integers(text):
+                raise try_next()
+            try:
+                table = self._arrow_table(text, types)
+            except pa.ArrowInvalid:  # a cell of another kind, or a row of another length, which the csv module finds
+                raise try_next() from None
+            columns = {name: table.column(name).combine_chunks() for name in types}
+            # The csv module skips these spaces too.
+            trimmed = {n: pc.utf8_ltrim(columns[n], " ") for n in names if types[n] != pa.int64() and b" " in text}
+            columns |= trimmed
+            if any(types[n] != pa.int64() and pc.any(pc.equal(columns[n], n)).as_py() for n in names):
+                raise try_next(last=True)  # the names of the columns again, which the csv module finds
+            yield columns
+
+    def _csv_module_batches(self, wanted: Sequence[str], mistakes: Mistakes) -> Iterator[dict[str, pa.Array]]:
+        rows, before = self._rows(mistakes), mistakes.count
         while part := [row for _, row in islice(rows, _BATCH_ROWS)]:
-            arrays = [pa.array(cells, pa.large_string()) for cells in zip(*part, strict=True)]
-            batches.append(pa.RecordBatch.from_arrays(arrays, names=self.columns))
+            cells = dict(zip(self.columns, zip(*part, strict=True), strict=True))
+            yield {name: pa.array(cells[name], pa.large_string()) for name in wanted}
         self.lost_rows += mistakes.count - before
-        schema = pa.schema([(name, pa.large_string()) for name in self.columns])
-        table = pa.Table.from_batches(batches, schema)
-        return {name: table.column(name).combine_chunks() for name in wanted}
+
+    def estimate_rows(self) -> int:
+        """See `TableFile.estimate_rows`."""
+        size = self.path.stat().st_size
+        with reading(self.path), self._binary() as stream:
+            text = self._read(stream, _SNIFFED_BYTES)
+        if len(text) < _SNIFFED_BYTES:
+            return text.count(b"\n")
+        if self._compression is not None:
+            size = size * len(text) // len(pa.compress(text, self._compression, asbytes=True))
+        return size * text.count(b"\n") // len(text)
 
     def places(self, rows: Sequence[int]) -> dict[int, str]:
         """The lines of rows, counted from 1; found by reading again, which only an error message needs."""
@@ -274,17 +359,14 @@ class CsvFile(TableFile):
 
     def _types_to_try(
         self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str]
-    ) -> list[dict[str, pa.DataType]]:
-        """Types for pyarrow's parser, the fastest first; none where it would read the file otherwise than we do."""
-        simple, plain_integers = self._scan()
-        if not simple:
-            return []
-        sample = [row for _, row in islice(self._rows(Mistakes()), _SNIFFED_ROWS)]
+    ) -> list[dict[str, pa.DataType] | None]:
+        """Types for pyarrow's parser, the fastest first; None for the csv module."""
+        sample = [row for _, row in islice(self.first._rows(Mistakes()), _SNIFFED_ROWS)]
         look = dict(zip(self.columns, zip(*sample, strict=True), strict=True)) if sample else {}
         text = dict.fromkeys((*names, *numbers, *others), pa.large_string())
         floats = {n: pa.float64() for n in (*numbers, *others) if n in numbers or _look_like(look.get(n, ()), float)}
-        whole = {n: pa.int64() for n in names if plain_integers and _look_like(look.get(n, ()), int)}
-        return [text | floats | whole, *([text | floats] if whole else []), text]
+        whole = {n: pa.int64() for n in names if _look_like(look.get(n, ()), int)}
+        return [text | floats | whole, text | floats, text, None]
 
     def _binary(self) -> IO[bytes]:
         if self._compression is None:
@@ -303,32 +385,25 @@ class CsvFile(TableFile):
                 f"{self.path} is damaged, or not compressed as its name says ({self.path.suffix})"
             ) from None
 
-    def _scan(self) -> tuple[bool, bool]:
-        """Whether pyarrow reads the file as we do: it is UTF-8, and quotes stand only around whole cells of one line.
-        And whether it has nothing that pyarrow would read as an integer without its being one in its usual form:
-        "007", "-0", "+7", or spaces."""
-        simple, plain, size, rest = self.encoding == "utf-8-sig", True, 0, b"\n"
+    def _lines(self) -> Iterator[bytes]:
+        """The text below the header in blocks of whole lines; each begins and ends with a line end."""
         with reading(self.path), self._binary() as stream:
-            header = self._header_lines
-            while simple:
-                block = self._read(stream, _CSV_BLOCK)
-                size += len(block)
-                check_memory(size if self._compression else 0)  # a small file may unpack to more than memory holds
-                # Whole lines, from line end to line end; the last line may lack its own.
-                text, _, tail = (rest + (_after_lines(block, header) or b"\n")).rpartition(b"\n")
-                simple = b'"' not in text or _has_simple_quotes(text + b"\n", self.delimiter)
-                plain = plain and _has_plain_integers(text + b"\n")
+            header, rest = self._header_lines, b"\n"
+            while block := self._read(stream, _CSV_BLOCK):
+                text, _, tail = (rest + (_after_lines(block, header) if header else block)).rpartition(b"\n")
                 header, rest = 0, b"\n" + tail
-                if not block:
-                    break
-        return simple, plain
+                if text:
+                    yield text + b"\n"
+            if len(rest) > 1:  # the last line may lack its own line end
+                yield rest + b"\n"
 
-    def _arrow_table(self, types: dict[str, pa.DataType]) -> pa.Table:
-        options = pa.csv.ReadOptions(block_size=_CSV_BLOCK, skip_rows=self._header_lines, column_names=self.columns)
+    def _arrow_table(self, text: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+        part = max(len(text) // _CSV_PARTS, 1 << 16)
+        options = pa.csv.ReadOptions(block_size=part, column_names=self.columns)
         convert = pa.csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=list(GAPS))
         parse = pa.csv.ParseOptions(delimiter=self.delimiter)
-        with reading(self.path), self._binary() as stream:
-            return pa.csv.read_csv(stream, read_options=options, convert_options=convert, parse_options=parse)
+        source = pa.BufferReader(text)
+        return pa.csv.read_csv(source, read_options=options, convert_options=convert, parse_options=parse)
 
     def _rows(self, mistakes: Mistakes) -> Iterator[tuple[int, list[str]]]:
         """The rows below the header with the first line of each; one of another length is a mistake."""
@@ -418,46 +493,73 @@ class ParquetFile(TableFile):
         with reading(path):
             path.open("rb").close()  # pyarrow's message for a file that cannot be opened is longer than the system's
         with _parquet_errors(path):
-            self._file = pa.parquet.ParquetFile(path)
+            # Pages are read one after another: a group of rows may be larger than memory.
+            self._file = pa.parquet.ParquetFile(path, buffer_size=1 << 22)
             self._schema = self._file.schema_arrow
         super().__init__(path, self._schema.names)
-
-    def read_columns(
-        self, *, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
-    ) -> tuple[dict[str, pa.Array], dict[str, Cells]]:
-        """See `TableFile.read_columns`."""
-        with reading(self.path), _parquet_errors(self.path):
-            return super().read_columns(names=names, numbers=numbers, others=others, mistakes=mistakes)
 
     def _load(
         self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
     ) -> dict[str, pa.Array]:
-        wanted, rows = [*names, *numbers, *others], self._file.metadata.num_rows
-        # Repeated values take no room in the file, but they do in memory.
-        check_memory(rows * 8 * len(wanted))
-        check_memory(rows * 4 * sum(self._width(name) for name in wanted if _is_list(self._schema.field(name).type)))
-        table = self._file.read(columns=wanted)
-        self.require(table.num_rows == rows, f"is damaged: {table.num_rows} of {rows} rows are there")
-        columns = {name: table.column(name) for name in wanted}
-        for name, column in columns.items():
-            if pt.is_dictionary(column.type):
-                columns[name] = column.cast(column.type.value_type)
-        return {name: _one_array(column) for name, column in columns.items()}
+        wanted, rows = [*names, *numbers, *others], self.estimate_rows()
+        with reading(self.path), _parquet_errors(self.path):
+            # Repeated values take no room in the file, but they do in memory.
+            check_memory(rows * 8 * len(wanted))
+            check_memory(rows * 4 * sum(map(self.width, wanted)))
+        return super()._load(names, numbers, others, mistakes)
+
+    def _batches(
+        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
+    ) -> Iterator[dict[str, pa.Array]]:
+        wanted, count = [*names, *numbers, *others], 0
+        with reading(self.path), _parquet_errors(self.path):
+            for batch in self._file.iter_batches(_ARROW_ROWS, columns=wanted):
+                columns = {name: batch.column(name) for name in wanted}
+                count += batch.num_rows
+                for name, column in columns.items():
+                    if pt.is_dictionary(column.type):
+                        columns[name] = column.cast(column.type.value_type)
+                if batch.num_rows:
+                    yield columns
+        rows = self.estimate_rows()
+        self.require(count == rows, f"is damaged: {count} of {rows} rows are there")
+
+    def estimate_rows(self) -> int:
+        """See `TableFile.estimate_rows`."""
+        rows: int = self._file.metadata.num_rows
+        return rows
 
     def places(self, rows: Sequence[int]) -> dict[int, str]:
         """The numbers of rows, counted from 1."""
         return {row: f"row {row + 1}" for row in rows}
 
-    def _width(self, name: str) -> int:
-        """The length of the first row's list."""
+    def width(self, name: str) -> int:
+        """See `TableFile.width`."""
+        if not _is_list(self._schema.field(name).type):
+            return 0
         first = next(self._file.iter_batches(batch_size=1, columns=[name]), None)
         return 0 if first is None or not first.num_rows else len(first.column(0)[0].as_py() or ())
+
+
+def whole_numbers(text: pa.Array) -> pa.Array | None:
+    """The text without the .0 that pandas and Excel write after each integer; None if a cell has none."""
+    # The first rows are tried first: Arrow looks at the whole column before it refuses it.
+    for part in (text[:_SNIFFED_ROWS], text):
+        if part.null_count == len(part) or not pc.all(pc.match_substring_regex(part, _WHOLE)).as_py():
+            return None
+    return pc.replace_substring_regex(text, _WHOLE, r"\1")
+
+
+def to_integers(text: pa.Array) -> pa.Array | None:
+    """int64; None if a cell is no integer in its usual form: "007", "+7", "7 " and "0x7" are other ids than "7"."""
+    integers = None if _as_int64(text[:_SNIFFED_ROWS]) is None else _as_int64(text)
+    return integers if integers is not None and integers.cast(text.type).equals(text) else None
 
 
 def categories(column: pa.Array) -> tuple[list[str], np.ndarray]:
     """The different values of a column as text, in order of first appearance; and the code of each row, int64
     `[rows]`, its value's position among them, -1 where the cell is empty."""
-    encoded = column.cast(pa.large_string()).dictionary_encode()
+    encoded = column if pt.is_dictionary(column.type) else column.cast(pa.large_string()).dictionary_encode()
     return encoded.dictionary.to_pylist(), _filled(encoded.indices)
 
 
