@@ -17,11 +17,13 @@ from cvgnn.config import GraphSource
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import require, require_known
 from cvgnn.utils import atomic_files
-from cvgnn.utils.formatting import format_bytes
+from cvgnn.utils.formatting import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from cvgnn.data import Graph
 
+_MOST_OF_FREE = 0.7
+_LEAST = 64 * 2**20
 _PROPAGATE = ("symmetric", "random-walk", "none")
 
 
@@ -43,6 +45,10 @@ class ConvertCommand:
 
     directed: bool = False
     """Keep the directions of the edges instead of making the graph undirected."""
+
+    memory: str | None = None
+    """Memory to use at most, such as 8G, for a folder of tables: it is then converted piece by piece, whatever its
+    size. Without it, this is done where the tables would not fit into the free memory."""
 
     split_seed: int = 0
     """Seed of the random split, for a graph without a split."""
@@ -70,23 +76,33 @@ def convert_command(argv: Sequence[str]) -> int:
 
     # Imported only now: torch takes seconds, and --help or a wrong option should not wait for it.
     from cvgnn.cli.output import Output, is_quiet, set_result
-    from cvgnn.data.store import is_store, verify_store, write_store
-    from cvgnn.training.graph_source import load_source
+    from cvgnn.data.store import is_store, open_store, verify_store, write_store
+    from cvgnn.data.store.ingest import ingest_tables
+    from cvgnn.training.graph_source import load_source, split_of
     from cvgnn.utils.progress import ProgressReporter
 
     output = Output(ignore_write_errors=False)
     start = time.monotonic()
     if is_store(command.source):
         verify_store(command.source)  # or a damaged store would get fresh checksums
-    with (
-        output.console.status(f"reading {command.source}")
-        if output.console.is_interactive and not is_quiet()
-        else nullcontext()
-    ):
-        graph = load_source(source)
     propagate = None if command.propagate == "none" else command.propagate
-    with ProgressReporter("writing") as progress:
-        write_store(graph, command.out, propagate=propagate, progress=progress)
+    memory = _memory_for_tables(command, source)
+    if memory is not None:
+        with ProgressReporter("converting") as progress:
+            ingest_tables(
+                command.source, command.out, memory=memory, split=split_of(source), directed=command.directed,
+                tables=TableOptions(**command.tables.table_options()), propagate=propagate, progress=progress,
+            )  # fmt: skip
+        graph = open_store(command.out)
+    else:
+        with (
+            output.console.status(f"reading {command.source}")
+            if output.console.is_interactive and not is_quiet()
+            else nullcontext()
+        ):
+            graph = load_source(source)
+        with ProgressReporter("writing") as progress:
+            write_store(graph, command.out, propagate=propagate, progress=progress)
     for line in summary(graph, command.out, time.monotonic() - start):
         output.show(line)
     set_result(
@@ -109,6 +125,31 @@ def summary(graph: Graph, out: Path, seconds: float) -> list[str]:
         lines.append(f"labels kept for predictions: {shown}")
     num_bytes = sum(file.stat().st_size for file in out.iterdir())
     return [*lines, f"written to {out}: {format_bytes(num_bytes)} in {seconds:.1f} s"]
+
+
+def _memory_for_tables(command: ConvertCommand, source: GraphSource) -> int | None:
+    """Bytes for a conversion piece by piece; None for one in memory."""
+    from cvgnn.data.store import is_store
+    from cvgnn.data.store.ingest import plan_ingest
+    from cvgnn.training.graph_source import refuse_split_options, split_of
+    from cvgnn.utils.free_memory import available_memory
+
+    given = None if command.memory is None else parse_bytes(command.memory)
+    require(command.memory is None or given is not None, f"--memory must be a size such as 8G, not {command.memory!r}")
+    if not command.source.is_dir() or is_store(command.source):
+        require(given is None, f"--memory is for folders of tables; {command.source} is none, so leave it out")
+        return None
+    plan = plan_ingest(command.source, split_of(source), TableOptions(**command.tables.table_options()))
+    free = available_memory()
+    if given is None:
+        if free is None or plan.in_memory < _MOST_OF_FREE * free:
+            return None
+        given = int(_MOST_OF_FREE * free)
+    least = plan.least + _LEAST
+    require(given >= least, f"{format_bytes(given)} of memory are too few for these tables; {format_bytes(least)} do")
+    if plan.has_split:
+        refuse_split_options(source, command.source.resolve().name, "given")
+    return given - plan.least
 
 
 def _refuse_used(out: Path) -> None:

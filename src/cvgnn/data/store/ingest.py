@@ -13,6 +13,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -87,18 +88,31 @@ def ingest_tables(
     log_suspicions(graph_suspicions(open_store(path)))
 
 
-def plan_memory(folder: Path, split: RandomSplit, tables: TableOptions) -> tuple[int, int]:
-    """About the bytes that reading a folder of tables into memory takes, and those that `ingest_tables` needs at least.
+@final
+@dataclass(frozen=True)
+class IngestPlan:
+    """What is known of a folder of tables before it is read.
 
     Args:
-        folder, split, tables: as in `read_graph`.
+        in_memory: about the bytes that reading it into memory takes.
+        least: bytes that `ingest_tables` needs beside its `memory`.
+        has_split: whether the tables make the split.
     """
+
+    in_memory: int
+    least: int
+    has_split: bool
+
+
+def plan_ingest(folder: Path, split: RandomSplit, tables: TableOptions) -> IngestPlan:
+    """Look at the columns and sizes of a folder of tables; arguments as in `read_graph`."""
     with reading(folder):
         reader = FolderReader(folder, split, tables, None)
     nodes, edges = reader.nodes.estimate_rows(), reader.edges.estimate_rows()
     cells = sum(max(1, reader.table.width(name)) for name in reader.used)
-    # Measured: two columns of text ids, their numbers and the entries before and after sorting.
-    return nodes * (100 + 20 * cells) + edges * 120, NODE_BYTES * nodes
+    # Two columns of text ids, their numbers, and the entries before and after sorting take about 120 bytes an edge.
+    in_memory = nodes * (100 + 20 * cells) + edges * 120
+    return IngestPlan(in_memory, BASE_BYTES + NODE_BYTES * nodes, (reader.split_name or tables.split_by) is not None)
 
 
 @final
@@ -184,6 +198,7 @@ class _Ingest:
     ) -> Iterator[tuple[slice, dict[str, pa.Array], dict[str, Cells]]]:
         """Batches of a table, with the rows that they are; mistakes in them end the stage at its end, or when many."""
         total, first, mistakes = max(1, table.estimate_rows()), 0, self.reader.mistakes
+        self._progress(stage, 0.0)
         for columns, values in table.read_batches(
             names=names, **self.reader.kinds(table, cells), mistakes=self.reader.mistakes
         ):
@@ -396,9 +411,8 @@ class _Ingest:
 
         def keys() -> Iterator[tuple[slice, np.ndarray, dict[str, pa.Array], list[np.ndarray]]]:
             for rows, ids, values in self._read(stage, table, names, cells):
-                found = [
-                    self.ids.keys(self.ids.of_kind(column(ids[n]))) for column, n in zip(columns, names, strict=True)
-                ]
+                ids = {name: column(ids[name]) for name, column in columns.items()}
+                found = [self.ids.keys(self.ids.of_kind(ids[name])) for name in names]
                 yield rows, np.stack(found), ids, [values[name] for name in cells]
 
         if self.ids.ordered or self.ids.parts == 1:
@@ -501,6 +515,7 @@ class _Ingest:
             indices = writer.stream("indices", np.int32, keep=done["entries"])
             weight = writer.stream("edge_weight", np.float32, keep=done["entries"]) if weighted else None
             for bucket in range(done["buckets"], buckets.count):
+                self._progress("sorting edges", bucket / buckets.count)
                 first, last = buckets.nodes(bucket)
                 degree = np.zeros(min(last, n) - first, dtype=np.int64)
                 for keys, values, conflict in buckets.sorted(bucket, self.memory // 4):
@@ -517,7 +532,6 @@ class _Ingest:
                     weight.flush()
                 self._save("rows", {"buckets": bucket + 1, "entries": indices.shape[0]})
                 buckets.remove(bucket)
-                self._progress("sorting edges", (bucket + 1) / buckets.count)
 
     def _report_conflicts(self, keys: np.ndarray) -> None:
         """Find in the table what was listed with two weights, and report it."""
