@@ -22,9 +22,16 @@ UNKNOWN = np.uint64(1 << 63)
 
 SLOT_BYTES = 16
 _SLOTS_PER_KEY = 1.6
+_ONE = np.uint64(1)
 _S32, _S31 = np.uint64(32), np.uint64(31)
 _LOW, _LOW31 = np.uint64(0xFFFFFFFF), np.uint64(0x7FFFFFFF)
 _MOST_TWICE = 64
+
+
+@njit(cache=True, nogil=True)
+def _key(z):  # type: ignore[no-untyped-def]
+    key = mix(z) | UNKNOWN
+    return key if key != UNKNOWN else key | _ONE  # mix(0) is 0
 
 
 @njit(cache=True, nogil=True)
@@ -42,13 +49,13 @@ def _hash_strings(offsets, data, seed, first, last, keys):  # type: ignore[no-un
         while j < end:
             word = (word << np.uint64(8)) | np.uint64(data[j])
             j += 1
-        keys[i] = mix(h ^ word) | UNKNOWN
+        keys[i] = _key(h ^ word)
 
 
 @njit(cache=True, nogil=True)
 def _hash_integers(values, seed, first, last, keys):  # type: ignore[no-untyped-def]
     for i in range(first, last):
-        keys[i] = mix(seed ^ np.uint64(values[i])) | UNKNOWN
+        keys[i] = _key(seed ^ np.uint64(values[i]))
 
 
 @njit(cache=True, nogil=True)

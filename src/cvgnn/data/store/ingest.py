@@ -346,7 +346,7 @@ class _Ingest:
         in_training = np.zeros(self.ids.num_nodes, dtype=bool)
         in_training[train] = True
         fitted: list[dict[str, Any]] = []
-        rest = list(reader.used)
+        rest = [name for kind in reader.kinds(table, reader.used).values() for name in kind]  # as `read_columns` orders
         while rest:
             chosen, size, nodes = list(rest), 0, [np.empty(0, np.int64)]
             parts: dict[str, list[Cells]] = {name: [] for name in chosen}

@@ -144,6 +144,9 @@ class StoreWriter:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Remove everything unless `finish` was reached; with `resume`, not after an interruption by the user."""
+        for array in self._arrays.values():
+            if isinstance(array, ArrayStream):
+                array.discard()
         self._arrays.clear()
         if self._resume and error is not None and not isinstance(error, Exception):
             self._cleanup.pop_all()
@@ -175,7 +178,6 @@ class StoreWriter:
         file = self._new_file(name, dtype, keep=keep > 0)
         with report_write_errors(self.path):
             stream = ArrayStream(file, np.dtype(dtype), store=self.path, keep=keep)
-            self._cleanup.callback(stream.discard)
         self._arrays[name] = stream
         return stream
 
