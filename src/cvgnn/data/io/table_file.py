@@ -513,14 +513,16 @@ class ParquetFile(TableFile):
     ) -> Iterator[dict[str, pa.Array]]:
         wanted, count = [*names, *numbers, *others], 0
         with reading(self.path), _parquet_errors(self.path):
-            for batch in self._file.iter_batches(_ARROW_ROWS, columns=wanted):
-                columns = {name: batch.column(name) for name in wanted}
-                count += batch.num_rows
-                for name, column in columns.items():
-                    if pt.is_dictionary(column.type):
-                        columns[name] = column.cast(column.type.value_type)
-                if batch.num_rows:
-                    yield columns
+            # Group by group: one call for all groups keeps buffers of each, 8 MiB a batch, until its end.
+            for group in range(self._file.num_row_groups):
+                for batch in self._file.iter_batches(_ARROW_ROWS, row_groups=[group], columns=wanted):
+                    columns = {name: batch.column(name) for name in wanted}
+                    count += batch.num_rows
+                    for name, column in columns.items():
+                        if pt.is_dictionary(column.type):
+                            columns[name] = column.cast(column.type.value_type)
+                    if batch.num_rows:
+                        yield columns
         rows = self.estimate_rows()
         self.require(count == rows, f"is damaged: {count} of {rows} rows are there")
 

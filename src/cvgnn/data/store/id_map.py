@@ -67,6 +67,10 @@ class IdMap:
         """Take the keys of all nodes from a file of uint64, in their order."""
         self._file, self.num_nodes, self._only = file, num_nodes, None
 
+    def free(self) -> None:
+        """Give up the memory of the table; it is made again when it is asked for."""
+        self._only = None
+
     def of_kind(self, ids: pa.Array, *, of_nodes: bool = False) -> pa.Array:
         """Ids as int64 if those of all nodes are integers, else as large_string; null where a cell is empty.
 

@@ -144,6 +144,7 @@ class _Ingest:
         self.ids.set_nodes(self.writer.work / "keys", nodes["num_nodes"])
         features = self._stage("features", self._features, ("x", "x_indptr", "x_indices", "x_values"))
         buckets = self._stage("edges", self._edges, ())
+        self.ids.free()
         self._rows(buckets)
         return {**nodes["fields"], "directed": self.directed, "name": self.reader.folder.resolve().name, **features}
 
@@ -181,6 +182,7 @@ class _Ingest:
                 continue
             self.reader.mistakes.check()
             self._save(name, found)
+            pa.default_memory_pool().release_unused()  # else Arrow keeps it, beside what later stages take
             return found
         folder = self.writer.work.parent
         for array in arrays:
