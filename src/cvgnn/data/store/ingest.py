@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cvgnn._version import __version__
-from cvgnn.data import Normalization, RandomSplit
+from cvgnn.data import RandomSplit
 from cvgnn.data.array_converter import count_classes, is_dense
 from cvgnn.data.graph import MAX_NODES
 from cvgnn.data.io.mistakes import SHOWN, Mistakes
@@ -30,6 +30,7 @@ from cvgnn.data.io.size_checks import reading
 from cvgnn.data.io.suspicions import column_suspicions, graph_suspicions, log_suspicions
 from cvgnn.data.io.table_file import OtherTypes, TableFile, categories
 from cvgnn.data.io.table_folder import FolderReader
+from cvgnn.data.propagation import Aggregation
 from cvgnn.data.store.edge_buckets import EdgeBuckets, entry_bytes
 from cvgnn.data.store.id_map import IdColumn, IdMap
 from cvgnn.data.store.propagated_features import add_product
@@ -62,7 +63,7 @@ def ingest_tables(
     split: RandomSplit | None = None,
     directed: bool = False,
     tables: TableOptions | None = None,
-    propagate: Normalization | None = None,
+    propagate: Aggregation | None = None,
     progress: ProgressCallback | None = None,
 ) -> None:
     """Write the graph of a folder of tables to a new store, without holding it in memory.
@@ -148,7 +149,7 @@ class _Ingest:
         self._rows(buckets)
         return {**nodes["fields"], "directed": self.directed, "name": self.reader.folder.resolve().name, **features}
 
-    def check_disk(self, propagate: Normalization | None) -> None:
+    def check_disk(self, propagate: Aggregation | None) -> None:
         """Say how much disk space the work takes, and refuse it where there is less."""
         reader = self.reader
         nodes, edges = reader.nodes.estimate_rows(), reader.edges.estimate_rows()
