@@ -561,9 +561,11 @@ def _suffixes(folder: Path, name: str) -> list[str]:
 
 def open_table(path: Path) -> TableFile:
     """The table in a file, or in all files of a folder, but for those that begin with . or _ as marks of success do."""
+    suffix = next((suffix for suffix in TABLE_CLASSES if path.name.endswith(suffix)), None)
+    if suffix is not None:
+        return TABLE_CLASSES[suffix](path)
     if not path.is_dir():
-        suffix = next((suffix for suffix in TABLE_CLASSES if path.name.endswith(suffix)), None)
-        return NpyTable(path) if suffix is None else TABLE_CLASSES[suffix](path)
+        return NpyTable(path)
     files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
     if not files:
         raise FileError(f"{path} is empty; it must hold CSV or Parquet files")
