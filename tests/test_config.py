@@ -43,6 +43,7 @@ CHOICES = {
     "schedule": SCHEDULES,
     "normalization": NORMALIZATIONS,
     "history_dtype": ("float32", "bfloat16"),
+    "histories": ("memory", "disk"),
     "feature_dtype": ("float32", "bfloat16"),
     "output": OUTPUTS,
     "bad_step": ("stop", "skip"),

@@ -63,6 +63,8 @@ def error_context(before: str = "", after: str = "") -> Iterator[None]:
         raise CvgnnError(f"{before}{error}{after}") from None
 
 
+_LONGEST_LIST = 700  # characters of known names in an error, which is to stay readable
+
 # What other libraries call our options: no spelling is close to `lr`.
 _SYNONYMS = {
     "learning_rate": "lr", "l2": "weight_decay", "num_epochs": "epochs", "n_epochs": "epochs", "num_layers": "layers",
@@ -82,7 +84,10 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> CvgnnError:
     other = _SYNONYMS.get(str(name))
     close = [other] if other in names else difflib.get_close_matches(str(name), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return CvgnnError(f"unknown {kind} {name!r}; known: {', '.join(names)}{hint}")
+    listed = ", ".join(names)
+    if len(listed) > _LONGEST_LIST:
+        listed = listed[: listed.rindex(", ", 0, _LONGEST_LIST)] + ", ..."
+    return CvgnnError(f"unknown {kind} {name!r}; known: {listed}{hint}")
 
 
 def require_known(kind: str, name: object, known: Collection[str]) -> None:

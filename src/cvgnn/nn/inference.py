@@ -21,7 +21,7 @@ from cvgnn.nn.network import Network
 from cvgnn.ops.affine import Affine, affine
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.fused_layer import HiddenLayer, Sigma, activate_in_place
-from cvgnn.ops.row_input import DenseRows, LazyRows, RowInput
+from cvgnn.ops.row_input import ELEMENTS_PER_CHUNK, DenseRows, LazyRows, RowInput
 from cvgnn.sampling import Batch, FeatureSource, NeighborSampler
 from cvgnn.sampling.features import RowSpan
 
@@ -146,7 +146,8 @@ def exact_outputs(model: Network, features: FeatureSource, propagation: Propagat
     sampler = NeighborSampler(propagation, num_neighbors=-1, num_layers=model.num_layers, control=False)
     estimator, outputs = SampledSum(features), []
     with evaluation_mode(model):
-        for part in torch.split(ids, max(1, ROWS_PER_BLOCK // max(1, sampler.entries(1)))):
+        rows = min(ROWS_PER_BLOCK, ELEMENTS_PER_CHUNK // (2 * max(1, features.num_features)))
+        for part in torch.split(ids, max(1, rows // max(1, sampler.entries(1)))):
             blocks = sampler.sample_unchecked(part, step=1)
             batch = Batch(1, part, None, blocks, blocks[0].sources if blocks else part)
             outputs.append(model(batch, estimator))

@@ -35,7 +35,15 @@ def few_labels(*, sparse: bool = False, weighted: bool = False) -> Graph:
 
 
 def trained(graph: Graph, **options: Any) -> cvgnn.Run:
-    options = {"epochs": 3, "batch_size": 16, "hidden": 8, "num_neighbors": 2, "norm": "layer", "seed": 3} | options
+    options = {
+        "defaults": "fixed",
+        "epochs": 3,
+        "batch_size": 16,
+        "hidden": 8,
+        "num_neighbors": 2,
+        "norm": "layer",
+        "seed": 3,
+    } | options
     return cvgnn.fit(graph, **options)
 
 

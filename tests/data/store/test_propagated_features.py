@@ -44,7 +44,15 @@ def test_training_from_a_store_is_bit_identical(kind: str, normalization: Any, t
     for stored in (None, normalization, other):
         write_store(g, tmp_path / str(stored), propagate=stored)
     for graph in (g, *(open_store(tmp_path / str(stored)) for stored in (None, normalization, other))):
-        run = cvgnn.fit(graph, epochs=4, output="last", batch_size=16, num_neighbors=2, normalization=normalization)
+        run = cvgnn.fit(
+            graph,
+            defaults="fixed",
+            epochs=4,
+            output="last",
+            batch_size=16,
+            num_neighbors=2,
+            normalization=normalization,
+        )
         runs.append((run.model.state_dict(), run.predict_proba()))
     for weights, probabilities in runs[1:]:
         assert torch.equal(probabilities, runs[0][1])

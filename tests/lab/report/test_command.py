@@ -101,10 +101,10 @@ def test_a_run_without_any_epoch_still_makes_a_page(tmp_path: Path) -> None:
 
 
 def test_a_run_records_its_command_and_machine(tmp_path: Path, capsys: Captured) -> None:
-    argv = ["train", "--epochs", "2", "--hidden", "8", "--out", str(tmp_path / "a b")]
+    argv = ["train", "--defaults", "fixed", "--epochs", "2", "--hidden", "8", "--out", str(tmp_path / "a b")]
     assert main(argv) == 0
     result = json.loads((tmp_path / "a b" / "result.json").read_text(encoding="utf-8"))
-    assert result["command"] == f"cvgnn train --epochs 2 --hidden 8 --out '{tmp_path}/a b'"
+    assert result["command"] == f"cvgnn train --defaults fixed --epochs 2 --hidden 8 --out '{tmp_path}/a b'"
     assert result["machine"].keys() >= {"processor", "torch", "cvgnn"}
     page = made(tmp_path, tmp_path / "a b")
     assert result["machine"]["processor"] in page
