@@ -54,7 +54,7 @@ class Propagation:
         self.indptr = graph.indptr
         self.indices = graph.indices
         self.edge_weight = None if graph.edge_weight is None else graph.edge_weight.to(self.dtype)
-        left, right = scales(_row_sums(graph), normalization)
+        left, right = scales(row_sums(graph), normalization)
         self.left = left.to(self.dtype)
         self.right = self.left if right is left else right.to(self.dtype)
 
@@ -169,7 +169,8 @@ def scales(row_sums: Tensor, normalization: Aggregation) -> tuple[Tensor, Tensor
     return torch.where(degree > 0, left, 0.0), torch.ones_like(left)
 
 
-def _row_sums(graph: Graph) -> Tensor:
+def row_sums(graph: Graph) -> Tensor:
+    """float64 `[N]`, the sums of the rows of `A`."""
     if graph.edge_weight is None:
         return graph.degree.to(torch.float64)
     sums = np.add.reduceat(np.append(graph.edge_weight.numpy().astype(np.float64), 0.0), graph.indptr[:-1].numpy())

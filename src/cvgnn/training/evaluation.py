@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
 
 import torch
 from torch import Tensor
@@ -15,7 +14,6 @@ from cvgnn.sampling import FeatureSource
 from cvgnn.training.tasks import Metrics, Task
 
 
-@final
 @dataclass(frozen=True, eq=False)
 class Evaluator:
     """Metrics of a model on a task's splits by exact inference.
