@@ -47,13 +47,14 @@ if TYPE_CHECKING:
     from cvgnn.lab.diagnose import Diagnosis
 
 _COMMANDS = {
-    "estimator": "EstimatorCommand",
-    "history": "HistoryCommand",
-    "bias-vs-lr": "BiasCommand",
-    "rate": "RateCommand",
-    "bound": "BoundCommand",
+    "estimator": ("EstimatorCommand", "diagnose_estimator"),
+    "history": ("HistoryCommand", "diagnose_history"),
+    "bias-vs-lr": ("BiasCommand", "diagnose_bias"),
+    "rate": ("RateCommand", "diagnose_rate"),
+    "bound": ("BoundCommand", "diagnose_bound"),
 }
-"""The class of each subcommand's options in `cvgnn.cli.diagnose_options`, which takes a while to import."""
+"""For each subcommand the class of its options in `cvgnn.cli.diagnose_options` and its function in
+`cvgnn.lab.diagnose`, both of which take a while to import."""
 
 
 def diagnose_command(argv: Sequence[str]) -> int:
@@ -66,7 +67,8 @@ def diagnose_command(argv: Sequence[str]) -> int:
     from cvgnn.cli import diagnose_options
     from cvgnn.cli.argv import is_given
 
-    command = _parse(getattr(diagnose_options, _COMMANDS[kind]), argv, kind=kind)
+    options, function = _COMMANDS[kind]
+    command = _parse(getattr(diagnose_options, options), argv, kind=kind)
     command.check()
     started = time.monotonic()
 
@@ -87,7 +89,7 @@ def diagnose_command(argv: Sequence[str]) -> int:
     arguments = command.arguments(graph, argv)
     guard = report_lost_graph(command.source, "start again")
     with guard, run_threads(graph, command.config), ProgressReporter("cvgnn") as progress:
-        diagnosis = getattr(diagnose, command.function)(graph, config, **arguments, progress=progress)
+        diagnosis = getattr(diagnose, function)(graph, config, **arguments, progress=progress)
     return _finish(diagnosis, command, argv, seconds=round(time.monotonic() - started, 2))
 
 

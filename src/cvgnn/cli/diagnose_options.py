@@ -31,9 +31,6 @@ _OPTIMIZERS = ("sgd", "heavy-ball", "adam", "amsgrad", "adagrad")
 class DiagnoseCommand:
     """The options of every subcommand."""
 
-    function: ClassVar[str]
-    """The name of the function in `cvgnn.lab.diagnose`."""
-
     renamed: ClassVar[Mapping[str, str]] = {}
     """The function's names of arguments that have another name on the command line."""
 
@@ -109,7 +106,6 @@ class EstimatorCommand(_AlongTraining):
     With --run DIR the weights and histories are those of the run's newest checkpoint.
     """
 
-    function = "diagnose_estimator"
     renamed: ClassVar[Mapping[str, str]] = {"resamples": "batches"}
     measuring = ("seed", "batch_size", "num_neighbors", "scheme", "threads")
 
@@ -157,7 +153,6 @@ class HistoryCommand(_AlongTraining):
     With --run DIR it measures those of the run's newest checkpoint, and continues training if --steps are given.
     """
 
-    function = "diagnose_history"
     measuring = ("threads",)
 
     steps: _Integers = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -221,8 +216,6 @@ class BiasCommand(_TheoryCommand):
     batch has a tenth of the training nodes, at most 256.
     """
 
-    function = "diagnose_bias"
-
     lrs: tuple[float, ...] = ()
     """Learning rates, increasing; 1e-5 to 1e-1 in half decades if not given."""
 
@@ -274,8 +267,6 @@ class RateCommand(_OptimizersCommand):
     tenth of the training nodes, at most 256. --optimizer, --lr, --epochs and --output have no effect here.
     """
 
-    function = "diagnose_rate"
-
     steps: tuple[int, ...] = (128, 256, 512, 1024, 2048)
     """The lengths T, increasing."""
 
@@ -293,8 +284,6 @@ class BoundCommand(_OptimizersCommand):
     are astronomical; a larger --nu-min brings them down. If neither --run nor --batch-size is
     given, a batch has a tenth of the training nodes, at most 256. --optimizer, --lr and --epochs have no effect here.
     """
-
-    function = "diagnose_bound"
 
     runs: RunCount[int] = 2
     """How many runs, with the seeds from --seed on."""

@@ -12,7 +12,16 @@ import torch
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose import Diagnosis, bias_vs_lr
-from cvgnn.lab.diagnose.bias import STEP, BiasPlan, BiasSample, _largest, _sample, bias_draws, check_draws, measure_bias
+from cvgnn.lab.diagnose.bias import (
+    STEP,
+    BiasPlan,
+    BiasSample,
+    _largest,
+    bias_draws,
+    check_draws,
+    measure_bias,
+    sample_bias,
+)
 from cvgnn.lab.diagnose.bias_vs_lr import _diagnosis, _judged, diagnose_bias
 from cvgnn.lab.diagnose.estimates import Estimate, log_slope, squared_norm
 from cvgnn.lab.diagnose.theory import as_in_theory, prepared, with_optimizer
@@ -194,16 +203,16 @@ def test_a_sample_of_given_histories(K: int) -> None:
     trainer.estimator.histories[0].written[:] = torch.tensor([1, 2, 3, 7])
     graph = dataclasses.replace(graph_from_dense(PATH), y=torch.from_numpy(tiny.y))
     full = torch.from_numpy(tiny.exact(graph.train_ids.tolist()))
-    found = _sample(trainer, 200 if K == 2 else 4, 3 * full, full, 0.1, 0)
+    found = sample_bias(trainer, 200 if K == 2 else 4, 3 * full, full)
     off = np.concatenate([0.2 * tiny.noise[k] for k in range(1, K)])  # training reads all rows of this graph
-    assert found.history_error == pytest.approx(np.sqrt(np.mean(off**2)), rel=1e-12)
-    assert found.mean_age == pytest.approx((6 + 5 + 4 + 0 + (K - 2) * 4 * 7) / (4 * (K - 1)))
-    assert found.largest_age == (6 if K == 2 else 7)
-    assert found.gradient[-1] == pytest.approx(float(full.norm()))
-    assert found.gradient_before[-1] == pytest.approx(3 * float(full.norm()))
+    assert found["history_error"] == pytest.approx(np.sqrt(np.mean(off**2)), rel=1e-12)
+    assert found["mean_age"] == pytest.approx((6 + 5 + 4 + 0 + (K - 2) * 4 * 7) / (4 * (K - 1)))
+    assert found["largest_age"] == (6 if K == 2 else 7)
+    assert found["gradient"][-1] == pytest.approx(float(full.norm()))
+    assert found["gradient_before"][-1] == pytest.approx(3 * float(full.norm()))
     if K == 2:
         bias = tiny.mean(tiny.stale(0.2), graph.train_ids.tolist()) - full.numpy()
-        assert found.largest[-1] == pytest.approx(np.abs(bias).max(), rel=0.2)
+        assert found["largest"][-1] == pytest.approx(np.abs(bias).max(), rel=0.2)
 
 
 def test_the_largest_entry_is_chosen_by_one_half_and_told_by_the_other() -> None:
@@ -257,7 +266,7 @@ def test_the_bias_grows_linearly_on_a_small_graph() -> None:
     one.to_json()
     plan = BiasPlan(lrs=(1e-3,), optimizer="sgd", burn_in=1, steps=12, draws=80)
     (sample,) = measure_bias((graph, small(), plan), 0)
-    squares = [float(squared_norm(gram)[0]) for gram in sample.gram]
+    squares = [float(squared_norm(gram)[0]) for gram in sample["gram"]]
     assert squares[2] == pytest.approx(squares[0] + squares[1])
     assert squares == next(s["squared"] for s in one.data["samples"] if s["lr"] == 1e-3 and s["seed"] == 0)
 
@@ -294,10 +303,11 @@ def samples_of(norms: list[list[float]], change: list[float]) -> list[list[BiasS
     three = np.ones(3)
     return [
         [
-            BiasSample(
-                lr=10.0 ** (j - 4), seed=i, gram=np.full((3, 4, 4), norm**2), largest=norm * three,
-                gradient=(1 + change[j]) * three, gradient_before=three, mean_age=1.0, largest_age=2, history_error=0.1,
-            )
+            {
+                "lr": 10.0 ** (j - 4), "seed": i, "gram": np.full((3, 4, 4), norm**2), "largest": norm * three,
+                "gradient": (1 + change[j]) * three, "gradient_before": three,
+                "mean_age": 1.0, "largest_age": 2, "history_error": 0.1,
+            }
             for j, norm in enumerate(row)
         ]
         for i, row in enumerate(norms)
@@ -378,9 +388,7 @@ def test_neighbors_count_where_they_are_drawn() -> None:
 def test_a_point_that_noise_hides_is_left_out() -> None:
     clear = samples_of([[1e-4, 1e-3, 1e-2]] * 3, [0.0] * 3)
     noisy = np.outer([2.0, 2.0, 2.0, -1.9], [2.0, 2.0, 2.0, -1.9])  # above 0 on average, and below in many resamples
-    hidden = [
-        [dataclasses.replace(s, gram=np.stack([noisy] * 3)) if s.lr < 2e-4 else s for s in seed] for seed in clear
-    ]
+    hidden = [[s | {"gram": np.stack([noisy] * 3)} if s["lr"] < 2e-4 else s for s in seed] for seed in clear]
     plan = BiasPlan(lrs=(1e-4, 1e-3, 1e-2), optimizer="sgd", burn_in=0, steps=5, draws=4)
     found = _diagnosis(graph_from_dense(PATH), small(), plan, hidden, 1.0)
     assert found.data["parts"][-1]["slope_linear"]["value"] == pytest.approx(1.0)

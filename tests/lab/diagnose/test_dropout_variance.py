@@ -8,9 +8,8 @@ import torch
 
 from cvgnn.config import make_config
 from cvgnn.lab.diagnose import diagnose_estimator
-from cvgnn.lab.diagnose.dropout_variance import measure_under_dropout
 from cvgnn.lab.diagnose.gradient import batch_gradient
-from cvgnn.lab.diagnose.gradient_errors import Resampling, Variant, redrawn_batches
+from cvgnn.lab.diagnose.gradient_errors import Resampling, Variant, redrawn_batches, variance_under_dropout
 from cvgnn.lab.diagnose.trainers import fresh_trainer, train_until
 from cvgnn.training import Trainer
 from tests.build import graph_from_dense, random_adjacency
@@ -54,22 +53,19 @@ def test_the_variance_is_that_of_the_draws(batch: str) -> None:
     trainer, chosen = trained(), variant("cvd")
     drawn = plan(batch=batch, batches=1 if batch == "fixed" else 3)
     weights = [p.detach().clone() for p in trainer.model.parameters()]
-    found = measure_under_dropout(trainer, chosen, drawn, norm2=1.0, after_batch=lambda: None)
-    loader, estimator = chosen.loader(trainer, batch_size=8, seed=7), chosen.aggregator(trainer)
+    found = variance_under_dropout(trainer, chosen, drawn)
+    loader, estimator = chosen.loader(trainer, plan()), chosen.aggregator(trainer)
     variances = []
     for _, batches in redrawn_batches(loader, drawn):
         G = [batch_gradient(trainer.model, b, estimator, trainer.task, dropout=True).vector for b in batches]
         variances.append(float(torch.stack(G).var(dim=0, unbiased=True).sum()))
-    assert found.variance.value == pytest.approx(np.mean(variances), rel=1e-12)
+    assert found.value == pytest.approx(np.mean(variances), rel=1e-12)
     assert all(map(torch.equal, weights, trainer.model.parameters()))
 
 
 def test_cvd_has_less_variance_than_cv() -> None:
     trainer, often = trained(), plan(batches=6, draws=20)
-    found = {
-        name: measure_under_dropout(trainer, variant(name), often, norm2=1.0, after_batch=lambda: None).variance.value
-        for name in ("exact", "cvd", "cv", "ns")
-    }
+    found = {name: variance_under_dropout(trainer, variant(name), often).value for name in ("exact", "cvd", "cv", "ns")}
     assert found["exact"] < found["cvd"] < 0.5 * min(found["cv"], found["ns"])
 
 

@@ -10,14 +10,15 @@ import pytest
 
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose.error_split import (
-    Batches,
-    Draws,
     ErrorSplit,
-    GivenBatches,
+    batch_errors,
     batch_moments,
+    draw_errors,
+    given_batch_errors,
+    part,
 )
-from cvgnn.lab.diagnose.estimates import Array, jackknife, mean_of
-from cvgnn.lab.diagnose.estimator_views import factor
+from cvgnn.lab.diagnose.estimates import Array, jackknife, leave_one_out, mean_of
+from cvgnn.lab.diagnose.estimator import factor
 from cvgnn.reference import P_hat, cv_forward_backward, dense_P, neighbor_lists
 from tests.tiny import TRIANGLE_WITH_TAIL, WITH_ISOLATED, all_draws, random_params
 
@@ -63,10 +64,10 @@ def test_the_split_is_that_of_all_outcomes(scheme: str, estimator: str) -> None:
     neighbors = sum(p * float(((one - given[b]) ** 2).sum()) for p, b, one in everything)
     mse = sum(p * float(((one - g) ** 2).sum()) for p, _, one in everything)
 
-    found = Batches(
+    found = batch_errors(
         [batch_moments(G[b], g, exact[b], np.full(len(G[b]), 1 / len(G[b]))) for b in batches],
         np.full(len(batches), 1 / len(batches)),
-    ).split()
+    )[0]
     np.testing.assert_allclose(found, (bias2, batch, neighbors, mse), rtol=1e-10, atol=1e-10)
     assert bias2 > 1e-6  # ReLU and softmax make the gradient of an unbiased P^ H biased, too
     assert neighbors > 1e-4
@@ -77,7 +78,7 @@ def test_three_layers_too() -> None:
     G = np.array(list(outcomes(A, (1,), K=3, D=1, scheme="without-replacement", estimator="ns")))
     g = next(outcomes(A, (1,), K=3, D=-1, scheme="without-replacement", estimator="exact"))
     p = np.full(len(G), 1 / len(G))
-    found = Batches([batch_moments(G, g, g, p)], np.ones(1)).split()
+    found = ErrorSplit(*batch_errors([batch_moments(G, g, g, p)], np.ones(1))[0])
     assert found.bias2 == pytest.approx(float(((G.mean(axis=0) - g) ** 2).sum()), rel=1e-10)
     assert found.neighbors == pytest.approx(float(G.var(axis=0).sum()), rel=1e-10)
     assert found.batch == pytest.approx(0, abs=1e-12)
@@ -90,15 +91,15 @@ def test_estimates_from_samples_are_unbiased() -> None:
     g = (own[0] + own[1]) / 2
     chances = {b: np.array(p) for b, p in enumerate([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])}
     of_batches = np.array([0.5, 0.5])
-    exact = Batches([batch_moments(values[b], g, own[b], chances[b]) for b in values], of_batches).split()
+    exact = batch_errors([batch_moments(values[b], g, own[b], chances[b]) for b in values], of_batches)[0]
     total = np.zeros(4)
     weight = 0.0
     for batches in itertools.product(values, repeat=2):
         for draws in itertools.product(range(3), repeat=4):
             rows = (values[batches[0]][list(draws[:2])], values[batches[1]][list(draws[2:])])
             p = 0.25 * float(chances[batches[0]][list(draws[:2])].prod() * chances[batches[1]][list(draws[2:])].prod())
-            sample = Batches([batch_moments(row, g, own[b]) for row, b in zip(rows, batches, strict=True)])
-            total += p * np.array(sample.split())
+            sample = batch_errors([batch_moments(row, g, own[b]) for row, b in zip(rows, batches, strict=True)])
+            total += p * sample[0]
             weight += p
     assert weight == pytest.approx(1.0)
     np.testing.assert_allclose(total, exact, rtol=1e-10, atol=1e-12)
@@ -107,23 +108,23 @@ def test_estimates_from_samples_are_unbiased() -> None:
 def test_draws_of_a_given_batch_are_unbiased() -> None:
     values, chances = RNG.normal(size=(3, 2)), np.array([0.5, 0.3, 0.2])
     zero = np.zeros(2)
-    exact = Batches([batch_moments(values, zero, zero, chances)], np.ones(1)).split()
+    exact = batch_errors([batch_moments(values, zero, zero, chances)], np.ones(1))[0]
     total = np.zeros(4)
     for draws in itertools.product(range(3), repeat=3):
-        total += float(chances[list(draws)].prod()) * np.array(Draws(values[list(draws)]).split())
+        total += float(chances[list(draws)].prod()) * draw_errors(values[list(draws)])[0]
     np.testing.assert_allclose(total, exact, rtol=1e-10, atol=1e-12)
 
 
 def test_parts_of_a_vector_add_up() -> None:
     G, g, own = RNG.normal(size=(5, 4, 6)), RNG.normal(size=6), RNG.normal(size=(5, 6))
-    whole = Batches([batch_moments(G[b], g, own[b]) for b in range(5)])
+    whole = batch_errors([batch_moments(G[b], g, own[b]) for b in range(5)])
     halves = [
-        Batches([batch_moments(G[b][:, part], g[part], own[b][part]) for b in range(5)]) for part in np.s_[:2, 2:]
+        batch_errors([batch_moments(G[b][:, part], g[part], own[b][part]) for b in range(5)]) for part in np.s_[:2, 2:]
     ]
-    np.testing.assert_allclose((halves[0] + halves[1]).split(), whole.split(), rtol=1e-12)
-    keep = np.array([0, 2, 3])
-    fewer = Batches([batch_moments(G[b], g, own[b]) for b in keep])
-    np.testing.assert_allclose(whole.split(keep), fewer.split(), rtol=1e-12)
+    np.testing.assert_allclose(halves[0] + halves[1], whole, rtol=1e-12)
+    for left_out in range(5):
+        fewer = batch_errors([batch_moments(G[b], g, own[b]) for b in range(5) if b != left_out])
+        np.testing.assert_allclose(whole[1 + left_out], fewer[0], rtol=1e-12)
 
 
 def test_products_and_squares_are_those_of_the_draws() -> None:
@@ -138,7 +139,7 @@ def test_the_jackknife_of_a_mean_is_students_interval() -> None:
     found = mean_of(values)
     half = 2.262157 * values.std(ddof=1) / 10**0.5  # t with 9 degrees of freedom
     assert found == pytest.approx((values.mean(), values.mean() - half, values.mean() + half), rel=1e-5)
-    assert jackknife(lambda keep: 2.0, 2) == (2.0, 2.0, 2.0)  # too few units for an interval
+    assert jackknife(leave_one_out(lambda keep: 2.0, 2)) == (2.0, 2.0, 2.0)  # too few units for an interval
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
@@ -149,35 +150,36 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     for _ in range(200):
         own = rng.normal(size=(20, 4))
         G = own[:, None] + 0.5 + 3 * rng.normal(size=(20, 3, 4))
-        units = Batches([batch_moments(G[b], np.zeros(4), own[b]) for b in range(20)])
-        for part, value in truth.items():
-            found = units.part(part)
-            hits[part] += found.low <= value <= found.high
+        units = batch_errors([batch_moments(G[b], np.zeros(4), own[b]) for b in range(20)])
+        for name, value in truth.items():
+            found = part(units, name)
+            hits[name] += found.low <= value <= found.high
     assert all(0.9 <= hit / 200 <= 1.0 for hit in hits.values()), hits
 
 
 def test_the_factor_between_two() -> None:
     noise = RNG.normal(size=(12, 4, 3))
     zero = np.zeros(3)
-    large = Batches([batch_moments(3 * one, zero, zero) for one in noise])
-    small = Batches([batch_moments(one, zero, zero) for one in noise])
+    large = batch_errors([batch_moments(3 * one, zero, zero) for one in noise])
+    small = batch_errors([batch_moments(one, zero, zero) for one in noise])
     found = factor(large, small)
     assert found is not None
     assert found == pytest.approx((9.0, 9.0, 9.0))
-    still = Batches([batch_moments(0 * one, zero, zero) for one in noise])
+    still = batch_errors([batch_moments(0 * one, zero, zero) for one in noise])
     assert factor(large, still) is None
 
 
 def test_given_batches_are_averaged() -> None:
-    units = GivenBatches([ErrorSplit(1.0, 0.0, 2.0, 3.0), ErrorSplit(3.0, 0.0, 4.0, 7.0)])
-    assert units.split() == (2.0, 0.0, 3.0, 5.0)
-    assert units.split(np.array([1])) == (3.0, 0.0, 4.0, 7.0)
-    assert len(units) == 2
+    splits = np.array([[1.0, 0.0, 2.0, 3.0], [3.0, 0.0, 4.0, 7.0], [2.0, 0.0, 3.0, 5.0]])
+    errors = given_batch_errors(splits)
+    assert errors[0].tolist() == [2.0, 0.0, 3.0, 5.0]
+    assert errors[1].tolist() == [2.5, 0.0, 3.5, 6.0]  # without the first
+    assert len(errors) == 4
 
 
 def test_what_does_not_belong_together_is_refused() -> None:
     one, two = (batch_moments(np.zeros((n, 1)), np.zeros(1), np.zeros(1)) for n in (2, 3))
     with pytest.raises(CvgnnError, match="same number of draws"):
-        Batches([one, two])
+        batch_errors([one, two])
     with pytest.raises(CvgnnError, match="all outcomes of all batches, or a sample"):
-        Batches([one, one], np.full(2, 0.5))
+        batch_errors([one, one], np.full(2, 0.5))

@@ -13,6 +13,8 @@ from cvgnn.lab.diagnose.estimates import (
     Estimate,
     bootstrap,
     interval,
+    jackknife,
+    leave_one_out,
     log_curvature,
     log_slope,
     nonnegative_fit,
@@ -90,3 +92,11 @@ def test_two_terms_are_found_and_never_negative() -> None:
     columns = np.stack([np.log(T) / T, T**-0.5], axis=1)
     assert nonnegative_fit(columns, columns @ [3.0, 0.2]) == pytest.approx([3.0, 0.2])
     assert nonnegative_fit(columns, T**-0.25)[0] == 0.0
+
+
+def test_an_interval_too_wide_for_a_float_is_infinite() -> None:
+    """The squares of squared gradients of a run that is about to diverge; warnings are errors here."""
+    values = np.array([1e200, 2e200, 5e200, -1e200])
+    found = jackknife(leave_one_out(lambda keep: values[keep].mean(), 4))
+    assert found.value == pytest.approx(1.75e200)
+    assert (found.low, found.high) == (-math.inf, math.inf)

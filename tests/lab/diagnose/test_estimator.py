@@ -13,8 +13,8 @@ from cvgnn.data import Graph
 from cvgnn.data.named import load
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose import Diagnosis, diagnose_estimator
-from cvgnn.lab.diagnose.error_split import Batches, batch_moments
-from cvgnn.lab.diagnose.estimator_views import verdict
+from cvgnn.lab.diagnose.error_split import batch_errors, batch_moments
+from cvgnn.lab.diagnose.estimator import verdict
 from cvgnn.lab.diagnose.gradient_errors import Variant, VariantErrors
 from tests.build import graph_from_dense, random_adjacency
 
@@ -160,7 +160,7 @@ def test_what_the_verdict_says_of_the_batch() -> None:
     fixed = diagnose_estimator(TINY, SMALL, batch="fixed", **options)  # type: ignore[arg-type]
     assert "the batch is always the same: there is no error." in fixed.verdict
     zero = np.zeros(1)
-    units = Batches([batch_moments(np.array([[1.0], [-1.0]]), zero, zero)] * 3)  # the batches' means are all alike
+    units = batch_errors([batch_moments(np.array([[1.0], [-1.0]]), zero, zero)] * 3)  # the batches' means are all alike
     variant = Variant(estimator="ns", scheme="paper", fan_out=(2,))
     m = VariantErrors(
         step=1, variant=variant, gradient={"all": units}, gradient_norm2={}, cosines={}, outputs={}, output_norm2={}

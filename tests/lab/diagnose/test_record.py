@@ -119,7 +119,6 @@ def test_every_text_is_used_and_every_chart_has_its_text() -> None:
     texts = tomllib.loads((folder / "texts.toml").read_text(encoding="utf-8"))
     sources = "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.py"))
     wanted = set(re.findall(r'(?:caption|line_chart)\(\s*"([\w-]+)", "([\w-]+)"', sources))
-    wanted |= {("estimator", key) for key in re.findall(r'_step_chart\("([\w-]+)"', sources)}
     assert wanted == {(kind, name) for kind, parts in texts.items() for part in parts.values() for name in part}
     assert set(texts) == set(KINDS)
     for parts in texts.values():

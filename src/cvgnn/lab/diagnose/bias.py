@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -27,7 +27,6 @@ from torch import Tensor
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.errors import require
-from cvgnn.lab.diagnose.estimates import Array
 from cvgnn.lab.diagnose.gradient import Objective, batch_gradient, layer_slices
 from cvgnn.lab.diagnose.theory import with_optimizer
 from cvgnn.lab.diagnose.trainers import FIRST_STEP, fresh_trainer, readable_ages, readable_rows, refresh, train_until
@@ -65,30 +64,8 @@ class BiasPlan:
     draws: int
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class BiasSample:
-    """The measurement with one learning rate and seed; `parts` are the layers, first to last, and all of them.
-
-    Args:
-        lr, seed: which.
-        gram: `<d_i, d_j>` of the group means `d_i` whose mean is the bias, `[parts, groups, groups]`.
-        largest: estimates from below of the largest entry of the bias, `[parts]`: the entry is chosen by one half of
-            the groups and read from the other.
-        gradient, gradient_before: `||grad F||` at `W_t`, and at the start of this learning rate, `[parts]`.
-        mean_age, largest_age: of the history rows that training reads, in steps.
-        history_error: root mean square of `H - Hbar` over these rows.
-    """
-
-    lr: float
-    seed: int
-    gram: Array
-    largest: Array
-    gradient: Array
-    gradient_before: Array
-    mean_age: float
-    largest_age: int
-    history_error: float
+BiasSample = dict[str, Any]
+"""The measurement with one learning rate and seed; see `sample_bias`."""
 
 
 def check_draws(trainer: Trainer) -> None:
@@ -130,11 +107,26 @@ def measure_bias(shared: tuple[Graph, TrainConfig, BiasPlan], seed: int) -> list
             list(train_until(trainer, [plan.steps]))
         except Diverged:  # larger ones would, too
             break
-        samples.append(_sample(trainer, plan.draws, before, objective(trainer.model).vector, lr, seed))
+        full = objective(trainer.model).vector
+        samples.append({"lr": lr, "seed": seed, **sample_bias(trainer, plan.draws, before, full)})
     return samples
 
 
-def _sample(trainer: Trainer, draws: int, before: Tensor, full: Tensor, lr: float, seed: int) -> BiasSample:
+def sample_bias(trainer: Trainer, draws: int, before: Tensor, full: Tensor) -> BiasSample:
+    """The bias at the trainer's weights and histories, for each of the `parts`: the layers, first to last, and all.
+
+    Args:
+        trainer: it is not changed.
+        draws: of the neighbors of all training nodes.
+        before, full: `grad F` at the start of this learning rate, and at `W_t`, `[d]`.
+
+    Returns:
+        `gram`, `<d_i, d_j>` of the group means `d_i` whose mean is the bias, `[parts, groups, groups]`; `largest`,
+        estimates from below of the largest entry of the bias, `[parts]`: the entry is chosen by one half of the groups
+        and read from the other; `gradient` and `gradient_before`, `||grad F||`, `[parts]`; `mean_age` and `largest_age`
+        of the history rows that training reads, in steps; `history_error`, the root mean square of `H - Hbar` over
+        these rows.
+    """
     slices = [*layer_slices(trainer.model), slice(None)]
     groups = torch.zeros(min(draws, GROUPS), full.numel(), dtype=full.dtype)
     for i, difference in enumerate(bias_draws(trainer, full, draws=draws, subtract_noise=True)):
@@ -149,17 +141,15 @@ def _sample(trainer: Trainer, draws: int, before: Tensor, full: Tensor, lr: floa
         layers = zip(estimator.histories, exact, rows, strict=True)
         errors = torch.cat([(H - h.values.to(H.dtype))[read].square().mean(dim=1) for h, H, read in layers])
     age = torch.cat(readable_ages(trainer, rows) or [torch.zeros(1)]).double()
-    return BiasSample(
-        lr=lr,
-        seed=seed,
-        gram=np.stack([*grams, np.sum(grams, axis=0)]),
-        largest=np.array([_largest(halves[0][part], halves[1][part]) for part in slices]),
-        gradient=np.array([float(full[part].norm()) for part in slices]),
-        gradient_before=np.array([float(before[part].norm()) for part in slices]),
-        mean_age=float(age.mean()),
-        largest_age=int(age.max()),
-        history_error=float(errors.mean().sqrt()),
-    )
+    return {
+        "gram": np.stack([*grams, np.sum(grams, axis=0)]),
+        "largest": np.array([_largest(halves[0][part], halves[1][part]) for part in slices]),
+        "gradient": np.array([float(full[part].norm()) for part in slices]),
+        "gradient_before": np.array([float(before[part].norm()) for part in slices]),
+        "mean_age": float(age.mean()),
+        "largest_age": int(age.max()),
+        "history_error": float(errors.mean().sqrt()),
+    }
 
 
 def bias_draws(trainer: Trainer, full: Tensor, *, draws: int, subtract_noise: bool = False) -> Iterator[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -106,12 +106,7 @@ def diagnose_bias(
         kept > 1, f"training diverged with lr = {lrs[min(kept, 1)]:g}, so no two learning rates are left; lower lrs"
     )
     plan = dataclasses.replace(plan, lrs=plan.lrs[:kept])
-    found = _diagnosis(graph, config, plan, [seed[:kept] for seed in samples], reached)
-    if kept == len(lrs):
-        return found
-    note = f" Training diverged with lr = {lrs[kept]:g}: from there on nothing is measured."
-    settings = {**found.settings, "diverged": list(lrs[kept:])}
-    return dataclasses.replace(found, verdict=found.verdict + note, settings=settings)
+    return _diagnosis(graph, config, plan, [seed[:kept] for seed in samples], reached, diverged=list(lrs[kept:]))
 
 
 @final
@@ -172,75 +167,89 @@ class BiasPart:
 
 
 def _diagnosis(
-    graph: Graph, config: TrainConfig, plan: BiasPlan, samples: list[list[BiasSample]], reached: float
+    graph: Graph,
+    config: TrainConfig,
+    plan: BiasPlan,
+    samples: list[list[BiasSample]],
+    reached: float,
+    *,
+    diverged: Sequence[float] = (),
 ) -> Diagnosis:
     """The diagnosis from all samples, `[seeds][lrs]`; `reached` is the share of the history rows that were written."""
-    lrs, seeds = np.array(plan.lrs), len(samples)
+    lrs, found = np.array(plan.lrs), {name: _stacked(samples, name) for name in samples[0][0]}
     uncovered = None if config.scheme in UNBIASED else f"the scheme {config.scheme}"
     if config.estimator not in CONTROL_VARIATES:
         uncovered = f"the estimator {config.estimator}"
-    change = _mean(samples, _change)  # of `||grad F||` over the steps, `[lrs]`
+    change = _change(found["gradient_before"][..., -1], found["gradient"][..., -1]).mean(axis=0)
     linear = np.cumprod(change < LINEAR).astype(bool)
     end = float(lrs[linear][-1] if linear.any() else lrs[0])
-    parts = _parts(config, plan, samples, linear, order=1 if uncovered is None else 0)
-    drawn = any(s.gram.any() for seed in samples for s in seed)
-    stored = {"lrs": lrs.tolist(), "linear": linear.tolist(), "gradient_change": change.tolist()}
+    parts = _parts(config, plan, found["gram"], found["largest"], linear, order=1 if uncovered is None else 0)
+    verdict = _verdict(parts[-1], plan, len(samples), uncovered, change, linear, end) if found["gram"].any() else _ZERO
+    settings = {
+        "config": config.to_dict(),
+        **dataclasses.asdict(plan),
+        "seeds": [seed[0]["seed"] for seed in samples],
+        "resamples": RESAMPLES,
+        "linear_range": LINEAR,
+        "rows_refreshed": reached,
+    }
+    if diverged:
+        verdict += f" Training diverged with lr = {diverged[0]:g}: from there on nothing is measured."
+        settings["diverged"] = diverged
     return Diagnosis(
         kind="bias-vs-lr",
         dataset=graph.name,
-        settings={
-            "config": config.to_dict(),
-            **dataclasses.asdict(plan),
-            "seeds": [seed[0].seed for seed in samples],
-            "resamples": RESAMPLES,
-            "linear_range": LINEAR,
-            "rows_refreshed": reached,
-        },
-        verdict=_verdict(parts[-1], plan, seeds, uncovered, change, linear, end) if drawn else _ZERO,
-        tables=[_slopes_table(parts, plan, seeds), _points_table(parts[-1], lrs, samples, change, linear)],
+        settings=settings,
+        verdict=verdict,
+        tables=[_slopes_table(parts, plan, len(samples)), _points_table(parts[-1], lrs, found, change, linear)],
         figures=[_chart(parts, lrs, covered=uncovered is None, end=f"{end:.2g}" if linear.any() else "none")],
         data={
-            **stored,
+            "lrs": lrs.tolist(),
+            "linear": linear.tolist(),
+            "gradient_change": change.tolist(),
             "parts": [part.to_dict() for part in parts],
             "samples": [_sample_data(s) for seed in samples for s in seed],
         },
     )
 
 
-def _mean(samples: list[list[BiasSample]], value: Callable[[BiasSample], Any]) -> Array:
-    """The mean of a number over seeds, at each learning rate."""
-    means: Array = np.array([[value(s) for s in seed] for seed in samples], dtype=np.float64).mean(axis=0)
-    return means
+def _stacked(samples: list[list[BiasSample]], name: str) -> Array:
+    """A quantity of all samples, `[seeds, lrs, ...]`."""
+    return np.array([[sample[name] for sample in seed] for seed in samples], dtype=np.float64)
+
+
+def _change(before: Array, after: Array) -> Array:
+    """The relative change of `||grad F||` over the steps; infinite where it was 0 and is not."""
+    ratio: Array = np.divide(after, before, out=np.where(after == 0, 1.0, np.inf), where=before > 0)
+    return np.abs(ratio - 1)
 
 
 def _parts(
-    config: TrainConfig, plan: BiasPlan, samples: list[list[BiasSample]], linear: Mask, *, order: int
+    config: TrainConfig, plan: BiasPlan, gram: Array, largest: Array, linear: Mask, *, order: int
 ) -> list[BiasPart]:
-    """The layers, first to last, and all of them; `order` is that of the bias in the learning rate."""
-    rng = numpy_generator(config.seed, Purpose.SPLIT, plan.draws, len(samples))
-    groups = samples[0][0].gram.shape[-1]
+    """The layers, first to last, and all of them.
+
+    Args:
+        config: gives layers and seed.
+        plan: gives learning rates and draws.
+        gram, largest: of all samples, `[seeds, lrs, parts, ...]`, see `sample_bias`.
+        linear: whether each learning rate is in the linear range.
+        order: of the bias in the learning rate.
+    """
+    size, groups = len(gram), gram.shape[-1]
+    rng = numpy_generator(config.seed, Purpose.SPLIT, plan.draws, size)
     shares = np.full(groups, 1 / groups)
-    counts = [rng.multinomial(groups, shares, size=RESAMPLES).astype(float) for _ in samples]  # draws of each seed
-    seeds = rng.integers(0, len(samples), size=(RESAMPLES, len(samples)))
+    counts = [rng.multinomial(groups, shares, size=RESAMPLES).astype(float) for _ in gram]  # draws of each seed
+    seeds = rng.integers(0, size, size=(RESAMPLES, size))
     parts = []
     for i, name in enumerate([*(f"layer {k}" for k in range(config.layers)), "all"]):
-        again = np.array(
-            [[squared_norm(s.gram[i], c) for s in seed] for c, seed in zip(counts, samples, strict=True)]
-        )  # [seeds, lrs, B]
+        again = np.stack([squared_norm(of_seed[:, i], c) for of_seed, c in zip(gram, counts, strict=True)])
         mixed = again[seeds.T, :, np.arange(RESAMPLES)].mean(axis=0)  # [B, lrs]: seeds resampled, and draws in them
-        squares = _mean(samples, lambda s, i=i: squared_norm(s.gram[i])[0])  # type: ignore[misc]
-        largest = _mean(samples, lambda s, i=i: s.largest[i])  # type: ignore[misc]
+        squares = squared_norm(gram[:, :, i])[..., 0].mean(axis=0)
         predicted = order * (2 if i == config.layers - 1 else 1)  # the last layer's bias is of second order
-        parts.append(BiasPart(name, predicted, np.array(plan.lrs), linear, squares, mixed, largest, len(samples)))
+        biggest = largest[:, :, i].mean(axis=0)
+        parts.append(BiasPart(name, predicted, np.array(plan.lrs), linear, squares, mixed, biggest, size))
     return parts
-
-
-def _change(sample: BiasSample) -> float:
-    """The relative change of `||grad F||` over the steps; infinite where it was 0 and is not."""
-    before, after = float(sample.gradient_before[-1]), float(sample.gradient[-1])
-    if before == 0:
-        return 0.0 if after == 0 else float("inf")
-    return abs(after / before - 1)
 
 
 def _verdict(
@@ -304,11 +313,11 @@ def _slopes_table(parts: Sequence[BiasPart], plan: BiasPlan, seeds: int) -> Diag
 
 
 def _points_table(
-    total: BiasPart, lrs: Array, samples: list[list[BiasSample]], change: Array, linear: Mask
+    total: BiasPart, lrs: Array, found: Mapping[str, Array], change: Array, linear: Mask
 ) -> DiagnosisTable:
     """The measurements at each learning rate."""
-    norms = total.norms
-    gradient, age, error = _mean(samples, lambda s: (s.gradient[-1], s.mean_age, s.history_error)).T
+    norms, gradient = total.norms, found["gradient"][..., -1].mean(axis=0)
+    age, error = (found[name].mean(axis=0) for name in ("mean_age", "history_error"))
     return record.table(
         record.caption("bias-vs-lr", "points"),
         range(len(lrs)),
@@ -346,7 +355,7 @@ def _chart(parts: Sequence[BiasPart], lrs: Array, *, covered: bool, end: str) ->
 
 def _sample_data(sample: BiasSample) -> dict[str, Any]:
     """A sample with the squared norm of the bias and the variance of the groups instead of `gram`."""
-    stored = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in vars(sample).items() if n != "gram"}
-    squared = [float(squared_norm(gram)[0]) for gram in sample.gram]
-    variance = [float(np.trace(gram) / len(gram) - s) for gram, s in zip(sample.gram, squared, strict=True)]
-    return {**stored, "squared": squared, "variance": variance}
+    stored = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in sample.items() if n != "gram"}
+    gram, squared = sample["gram"], squared_norm(sample["gram"])[:, 0]
+    variance = np.trace(gram, axis1=1, axis2=2) / gram.shape[-1] - squared
+    return {**stored, "squared": squared.tolist(), "variance": variance.tolist()}

@@ -130,9 +130,11 @@ def _measured(trainer: Trainer, objective: Objective, run: TheoryRun, draws: int
     for t in range(1, run.T + 1):
         F, g = objective(trainer.model)
         if t in point_iterates:
+            rho, rho_change, _ = objective.curvature(trainer.model, seed=run.seed)
             plain = g - moments.weight_decay * W
-            at_points.append({"t": t, "F": F, **_curvature_and_bias(trainer, objective, plain, run.seed, draws)})
-            at_points[-1]["gradient_inf"] = float(g.abs().max())
+            bias = sum(bias_draws(trainer, plain, draws=draws), torch.zeros_like(W)) / draws
+            at_point = {"t": t, "F": F, "rho": rho, "rho_change": rho_change, "bias_inf": float(bias.abs().max())}
+            at_points.append({**at_point, "gradient_inf": float(g.abs().max())})
         moved = float((W - W_before).norm())  # 0 before the first step
         next(after)  # the step from W_t to W_{t+1}
         W_next = flat_weights(trainer.model)
@@ -181,18 +183,6 @@ def over_the_run(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Each quantity of the steps over a run: its sum, its smallest (`nu`) or largest value; NaN if one of them is."""
     reduce = {"nu": np.min} | dict.fromkeys(("S_1", "S_2", "left", "squared"), np.sum)
     return {name: float(reduce.get(name, np.max)([step[name] for step in steps])) for name in steps[0]}
-
-
-def _curvature_and_bias(
-    trainer: Trainer, objective: Objective, plain: Tensor, seed: int, draws: int
-) -> dict[str, float]:
-    """At the trainer's weights; `plain` is `grad F` without the weight decay's part."""
-    curvature = objective.curvature(trainer.model, seed=seed)
-    total = torch.zeros_like(plain)
-    for difference in bias_draws(trainer, plain, draws=draws):
-        total += difference
-    bias_inf = float((total / draws).abs().max())
-    return {"rho": curvature.value, "rho_change": curvature.change, "bias_inf": bias_inf}
 
 
 def _result(name: str, runs: list[dict[str, Any]]) -> BoundResult:

@@ -14,15 +14,13 @@ give the exact values.
 
 from __future__ import annotations
 
-import copy
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 import numpy as np
 
 from cvgnn.errors import require
-from cvgnn.lab.diagnose.estimates import Array, Estimate, Index, jackknife
+from cvgnn.lab.diagnose.estimates import Array, Estimate, Index, jackknife, leave_one_out
 
 
 class BatchMoments(NamedTuple):
@@ -83,115 +81,68 @@ def _dot(a: Array, b: Array) -> float:
     return float(np.einsum("d,d->", a, b))  # on one thread: waking another takes longer than the sum
 
 
-class Units(ABC):
-    """Independent pieces of a sample that the jackknife can leave out one by one: batches, or draws."""
+def batch_errors(found: Sequence[BatchMoments], probabilities: Array | None = None, *, alike: bool = False) -> Array:
+    """The split of the squared error from all batches, then without each of them: `[1 + batches, 4]`.
 
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def split(self, keep: Index | None = None) -> ErrorSplit:
-        """The parts of the squared error, from the units at these positions, from all if none are given."""
-
-    def part(self, name: str) -> Estimate:
-        """One part of the squared error, by its name in `ErrorSplit`, with its interval."""
-        at = ErrorSplit._fields.index(name)
-        return jackknife(lambda keep: self.split(keep)[at], len(self), positive=name in ("neighbors", "mse"))
-
-
-@final
-class Batches(Units):
-    """Batches of a sample, or all there are.
+    All parts are linear in the inner products of `e_b`, `e'_b`, so those of a vector are the sums of its pieces' parts.
 
     Args:
-        found: the moments of each.
+        found: the moments of each batch.
         probabilities: of the batches, if these are all there are, with all outcomes each.
         alike: whether all have the same nodes, so that the batch's part is known to be 0.
 
     >>> zero = np.zeros(1)
-    >>> Batches([batch_moments(np.array([[v], [v + 2.0]]), zero, zero) for v in (0.0, 4.0)]).split()
+    >>> found = batch_errors([batch_moments(np.array([[v], [v + 2.0]]), zero, zero) for v in (0.0, 4.0)])
+    >>> ErrorSplit(*found[0].tolist())
     ErrorSplit(bias2=5.0, batch=7.0, neighbors=2.0, mse=14.0)
     """
+    (r, *others) = {m.draws for m in found}
+    require(not others, "all batches must have the same number of draws")
+    require((r is None) == (probabilities is not None), "give all outcomes of all batches, or a sample")
+    means, own = np.stack([m.mean for m in found]), np.stack([m.own for m in found])
+    products, own_products = means @ means.T, own @ own.T  # of all pairs: all that the parts depend on
+    within = np.array([m.within for m in found])
 
-    def __init__(
-        self, found: Sequence[BatchMoments], probabilities: Array | None = None, *, alike: bool = False
-    ) -> None:
-        draws = {m.draws for m in found}
-        require(len(draws) == 1, "all batches must have the same number of draws")
-        self._draws = draws.pop()
-        require((self._draws is None) == (probabilities is not None), "give all outcomes of all batches, or a sample")
-        means, own = np.stack([m.mean for m in found]), np.stack([m.own for m in found])
-        self._products, self._own = means @ means.T, own @ own.T  # of all pairs: all that the parts depend on
-        self._within = np.array([m.within for m in found])
-        self._probabilities, self._alike = probabilities, alike
-
-    def __len__(self) -> int:
-        return len(self._within)
-
-    def __add__(self, other: Batches) -> Batches:
-        """The same batches, with the entries of `G` that the other has besides."""
-        total = copy.copy(self)
-        total._products, total._own = self._products + other._products, self._own + other._own
-        total._within = self._within + other._within
-        return total
-
-    def split(self, keep: Index | None = None) -> ErrorSplit:
-        """See `Units.split`."""
-        keep = np.arange(len(self)) if keep is None else keep
-        p = np.full(len(keep), 1.0 / len(keep)) if self._probabilities is None else self._probabilities[keep]
-        bias2, between_own = _mean_and_spread(self._own[np.ix_(keep, keep)], p)
-        _, between = _mean_and_spread(self._products[np.ix_(keep, keep)], p)
-        neighbors = float(p @ self._within[keep])
-        if self._probabilities is None:
-            assert self._draws is not None
-            n, r = len(keep), self._draws
+    def split(keep: Index) -> ErrorSplit:
+        n = len(keep)
+        p = np.full(n, 1.0 / n) if probabilities is None else probabilities[keep]
+        bias2, between_own = _mean_and_spread(own_products[np.ix_(keep, keep)], p)
+        _, between = _mean_and_spread(products[np.ix_(keep, keep)], p)
+        neighbors = float(p @ within[keep])
+        if r is not None:  # a sample: the sums of squares have these shares of the variances in expectation
             neighbors = neighbors * r / (r - 1) if r > 1 else 0.0
             unbiased = n / (n - 1) if n > 1 else 0.0
             between = unbiased * between - neighbors / r  # the spread of means has 1/r of the neighbors' part
             bias2 -= unbiased * between_own / n
-        between = 0.0 if self._alike else between
+        between = 0.0 if alike else between
         return ErrorSplit(bias2, between, neighbors, bias2 + between + neighbors)
 
+    return leave_one_out(split, len(found))
 
-@final
-class Draws(Units):
-    """Draws of neighbors for one given batch: all variance is the neighbors' part.
+
+def draw_errors(deviations: Array) -> Array:
+    """The same for one given batch, from all draws and without each: all variance is the neighbors' part.
 
     Args:
         deviations: `[R_n, d]`, `G - g_b` of each.
     """
-
-    def __init__(self, deviations: Array) -> None:
-        nothing = np.empty(0)
-        self._each = Batches([BatchMoments(row, row, 0.0, 1, nothing, nothing) for row in deviations])
-
-    def __len__(self) -> int:
-        return len(self._each)
-
-    def split(self, keep: Index | None = None) -> ErrorSplit:
-        """See `Units.split`."""
-        bias2, between, _, mse = self._each.split(keep)
-        return ErrorSplit(bias2, 0.0, between, mse)
+    nothing = np.empty(0)
+    bias2, between, zero, mse = batch_errors([BatchMoments(e, e, 0.0, 1, nothing, nothing) for e in deviations]).T
+    return np.stack(ErrorSplit(bias2=bias2, batch=zero, neighbors=between, mse=mse), axis=1)
 
 
-@final
-class GivenBatches(Units):
-    """Errors of what is estimated for each batch's own nodes: the batch decides what is estimated, not how well.
+def given_batch_errors(splits: Array) -> Array:
+    """The same for what is estimated for each batch's own nodes: the batch decides what is estimated, not how well.
 
     Args:
-        splits: of each batch, from its draws alone.
+        splits: of each batch, from its draws alone, `[batches, 4]`.
     """
+    return leave_one_out(lambda keep: splits[keep].mean(axis=0), len(splits))
 
-    def __init__(self, splits: Sequence[ErrorSplit]) -> None:
-        self._splits = np.array(splits)
 
-    def __len__(self) -> int:
-        return len(self._splits)
-
-    def split(self, keep: Index | None = None) -> ErrorSplit:
-        """See `Units.split`."""
-        chosen = self._splits if keep is None else self._splits[keep]
-        return ErrorSplit(*map(float, chosen.mean(axis=0)))
+def part(errors: Array, name: str) -> Estimate:
+    """One part of the squared error, by its name in `ErrorSplit`, with its interval."""
+    return jackknife(errors[:, ErrorSplit._fields.index(name)], positive=name in ("neighbors", "mse"))
 
 
 def _mean_and_spread(products: Array, p: Array) -> tuple[float, float]:

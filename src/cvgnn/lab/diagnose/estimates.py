@@ -57,30 +57,41 @@ class Estimate(NamedTuple):
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
-def jackknife(statistic: Callable[[Index], float], count: int, *, positive: bool = False) -> Estimate:
-    """A statistic of `count` units and its interval, by leaving out each unit once (Student's t with `count - 1`).
+def leave_one_out(statistic: Callable[[Index], npt.ArrayLike], count: int) -> Array:
+    """A statistic of `count` units, then without each of them in turn: `[1 + count, ...]`, `[1, ...]` if `count < 3`.
+
+    Sums, products and ratios of statistics are those of these arrays, so `jackknife` takes them as they are.
+
+    >>> leave_one_out(lambda keep: keep.sum(), 3).tolist()
+    [3.0, 3.0, 2.0, 1.0]
+    """
+    everything = np.arange(count)
+    left = [np.delete(everything, i) for i in everything] if count > 2 else []
+    return np.array([statistic(keep) for keep in (everything, *left)], dtype=np.float64)
+
+
+def jackknife(values: Array, *, positive: bool = False) -> Estimate:
+    """A statistic and its interval, by leaving out each of `n` units once (Student's t with `n - 1`).
 
     The jackknife's variance is, in expectation, not below the true one (Efron and Stein 1981), also for bias^2, whose
     bootstrap would be centred wrongly.
 
     Args:
-        statistic: of the units with the given positions.
-        count: how many units there are.
+        values: of all units and without each of them, as `leave_one_out` gives them.
         positive: whether the interval is taken on the logarithm, for what cannot be negative.
 
-    >>> jackknife(lambda keep: float(np.mean(keep)), 5).value
+    >>> jackknife(leave_one_out(np.mean, 5)).value
     2.0
     """
     from scipy.special import stdtrit
 
-    everything = np.arange(count)
-    value = statistic(everything)
+    value, without, count = float(values[0]), values[1:], len(values) - 1
     if count < 3:
         return Estimate(value, value, value)
-    without = np.array([statistic(np.delete(everything, i)) for i in everything])
-    log = positive and value > 0 and bool((without > 0).all())
+    log = positive and bool((values > 0).all())
     without = np.log(without) if log else without
-    deviation = np.sqrt((count - 1) / count * np.square(without - without.mean()).sum())
+    with np.errstate(over="ignore"):  # squares of squared gradients: an infinite interval, not a warning
+        deviation = np.sqrt((count - 1) / count * np.square(without - without.mean()).sum())
     half = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * deviation)
     low, high = (value * math.exp(-half), value * math.exp(half)) if log else (value - half, value + half)
     return Estimate(value, low, high)
@@ -88,7 +99,7 @@ def jackknife(statistic: Callable[[Index], float], count: int, *, positive: bool
 
 def mean_of(values: Array) -> Estimate:
     """A mean with its interval."""
-    return jackknife(lambda keep: float(values[keep].mean()), len(values))
+    return jackknife(leave_one_out(lambda keep: values[keep].mean(), len(values)))
 
 
 def interval(values: npt.ArrayLike, level: float = CONFIDENCE) -> tuple[float, float]:
@@ -209,21 +220,20 @@ def squared_norm(gram: Array, counts: Array | None = None) -> Array:
     """`||E g||^2` without the noise of its estimate: the mean of `<g_i, g_j>` over pairs `i != j` (a U-statistic).
 
     Args:
-        gram: `<g_i, g_j>`, `[R, R]`, of independent draws `g_i`.
+        gram: `<g_i, g_j>`, `[..., R, R]`, of independent draws `g_i`.
         counts: how often each resample chose each draw, `[B, R]`; a draw chosen twice is no pair with itself. One
             resample with every draw once if not given.
 
     Returns:
-        `[B]`, an unbiased estimate for each resample, which noise can make negative.
+        `[..., B]`, an unbiased estimate for each resample, which noise can make negative.
 
     >>> squared_norm(np.array([[9.0, 2.0], [2.0, 7.0]])).tolist()
     [2.0]
     """
-    w = np.ones((1, len(gram))) if counts is None else counts
-    squares = w**2
-    pairs = w.sum(axis=1) ** 2 - squares.sum(axis=1)
-    sums = ((w @ gram) * w).sum(axis=1) - squares @ np.diag(gram)
-    out: Array = np.divide(sums, pairs, out=np.full(len(w), math.nan), where=pairs > 0)
+    w = np.ones((1, gram.shape[-1])) if counts is None else counts
+    pairs = w.sum(axis=1) ** 2 - (w**2).sum(axis=1)
+    sums = ((w @ gram) * w).sum(axis=-1) - np.diagonal(gram, axis1=-2, axis2=-1) @ (w**2).T
+    out: Array = np.divide(sums, pairs, out=np.full(sums.shape, math.nan), where=pairs > 0)
     return out
 
 

@@ -82,7 +82,7 @@ def batch_gradient(
 
 
 def _loss(model: Network, batch: Batch, estimator: Estimator, task: Task, *, dropout: bool = False) -> Tensor:
-    with _mode(model, training=dropout):
+    with with_dropout(model, dropout):
         rows = model(batch, estimator)
     estimator.discard()
     return task.loss(rows, batch, model.readout)
@@ -175,13 +175,9 @@ def _derivative(gradient: Tensor, model: Network, vector: Tensor) -> Tensor:
     return _flat(torch.autograd.grad(gradient @ vector, parameters, retain_graph=True, materialize_grads=True))
 
 
-def without_dropout(model: Network) -> contextlib.AbstractContextManager[None]:
-    """Switch dropout off; afterwards the mode is as before."""
-    return _mode(model, training=False)
-
-
 @contextlib.contextmanager
-def _mode(model: Network, *, training: bool) -> Iterator[None]:
+def with_dropout(model: Network, training: bool) -> Iterator[None]:
+    """Switch dropout on or off; afterwards the mode is as before."""
     mode = model.training
     model.train(training)
     try:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -16,9 +14,17 @@ from torch import Tensor
 
 from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError, require, require_integer, require_known
-from cvgnn.lab.diagnose.error_split import Batches, BatchMoments, Draws, GivenBatches, Units, batch_moments
-from cvgnn.lab.diagnose.estimates import Array
-from cvgnn.lab.diagnose.gradient import Objective, batch_gradient, layer_slices, without_dropout
+from cvgnn.lab.diagnose.error_split import (
+    BatchMoments,
+    ErrorSplit,
+    batch_errors,
+    batch_moments,
+    draw_errors,
+    given_batch_errors,
+    part,
+)
+from cvgnn.lab.diagnose.estimates import Array, Estimate, mean_of
+from cvgnn.lab.diagnose.gradient import Objective, batch_gradient, layer_slices, with_dropout
 from cvgnn.lab.diagnose.trainers import FIRST_EPOCH, FIRST_STEP
 from cvgnn.limits import check_fan_out
 from cvgnn.nn import CONTROL_VARIATES, ESTIMATORS, ControlVariate, Estimator, Network, SampledSum, exact_trace
@@ -58,7 +64,7 @@ class Variant:
         """For legends: `cv 2`, `ns 5 (paper)`."""
         return self.estimator if self.estimator == "exact" else f"{self.estimator} {self.drawn}{self.suffix}"
 
-    def loader(self, trainer: Trainer, *, batch_size: int, seed: int) -> BatchLoader:
+    def loader(self, trainer: Trainer, plan: Resampling) -> BatchLoader:
         """Batches for this variant, of the training nodes and in the mode of a trainer."""
         theirs = trainer.loader
         sampler = NeighborSampler(
@@ -67,9 +73,9 @@ class Variant:
             num_layers=trainer.model.num_layers,
             scheme=self.scheme,  # type: ignore[arg-type]
             control=self.estimator in CONTROL_VARIATES,
-            seed=seed,
+            seed=plan.seed,
         )
-        return BatchLoader(theirs.train_ids, sampler, batch_size=batch_size, mode=theirs.mode, seed=seed)
+        return BatchLoader(theirs.train_ids, sampler, batch_size=plan.batch_size, mode=theirs.mode, seed=plan.seed)
 
     def aggregator(self, trainer: Trainer) -> Estimator:
         """The estimator; the control variate has the trainer's own histories as they are."""
@@ -124,6 +130,17 @@ def variants(
     return list(dict.fromkeys(found))
 
 
+def variants_under_dropout(trainer: Trainer, config: TrainConfig, chosen: Sequence[Variant]) -> list[Variant]:
+    """What to measure under dropout, if there is any: the chosen variants, with `cvd`, `cv` and `exact` beside them."""
+    sampled = [v for v in chosen if v.estimator != "exact"]
+    if trainer.model.dropout == 0.0 or not sampled:
+        return []
+    control = CONTROL_VARIATES if isinstance(trainer.estimator, ControlVariate) else ()
+    names = list(dict.fromkeys([*control, *(v.estimator for v in chosen), "exact"]))
+    schemes, fan_outs = (list(dict.fromkeys(getattr(v, name) for v in sampled)) for name in ("scheme", "fan_out"))
+    return variants(config, names, schemes, fan_outs)
+
+
 def require_histories(trainer: Trainer, chosen: Sequence[Variant]) -> None:
     """Refuse to measure the control variate where training has kept no histories."""
     require(
@@ -172,20 +189,45 @@ class VariantErrors:
     Args:
         step: after how many steps.
         variant: the way to estimate.
-        gradient: for the errors of `G`, by part: `all`, and `layer 0` to `layer K-1`.
+        gradient: the errors of `G` by part (`all`, and `layer 0` to `layer K-1`) as `batch_errors` gives them.
         gradient_norm2: `||grad F||^2` by part.
         cosines: of `G` and `grad F` by part, a mean for each unit.
-        outputs: for the errors of `A^(k)` and `Z^(k+1)` on the batch's nodes, mean over the nodes.
+        outputs: the errors of `A^(k)` and `Z^(k+1)` on the batch's nodes, mean over the nodes.
         output_norm2: the same's exact squared norms.
     """
 
     step: int
     variant: Variant
-    gradient: dict[str, Units]
+    gradient: dict[str, Array]
     gradient_norm2: dict[str, float]
     cosines: dict[str, Array]
-    outputs: dict[str, Units]
+    outputs: dict[str, Array]
     output_norm2: dict[str, float]
+
+    def part(self, name: str, of: str = "all") -> Estimate:
+        """A part of the squared error of a part of the gradient, by its name in `ErrorSplit`."""
+        return part(self.gradient[of], name)
+
+    @property
+    def split(self) -> ErrorSplit:
+        """The parts of the squared error of the whole gradient."""
+        return ErrorSplit(*self.gradient["all"][0].tolist())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+
+        def estimates(errors: dict[str, Array]) -> dict[str, Any]:
+            return {of: {name: part(found, name) for name in ErrorSplit._fields} for of, found in errors.items()}
+
+        return {
+            "label": self.variant.label,
+            **vars(self.variant),
+            "gradient_norm2": self.gradient_norm2,
+            "gradient": estimates(self.gradient),
+            "cosine": {name: mean_of(values) for name, values in self.cosines.items()},
+            "output_norm2": self.output_norm2,
+            "outputs": estimates(self.outputs),
+        }
 
 
 def measure(
@@ -200,46 +242,69 @@ def measure(
         after_batch: called when the draws for a batch are done.
     """
     model, objective, rows = trainer.model, Objective(trainer), exact_outputs(trainer)
-    loader, estimator = variant.loader(trainer, batch_size=plan.batch_size, seed=plan.seed), variant.aggregator(trainer)
+    loader, estimator = variant.loader(trainer, plan), variant.aggregator(trainer)
     full = objective.batch(model, first_batch(loader)) if plan.fixed else objective(model).vector
     g = full.numpy()
-    parts = {f"layer {k}": piece for k, piece in enumerate(layer_slices(model))}
-    gradients: dict[str, list[BatchMoments]] = {name: [] for name in parts}
-    outputs: dict[str, list[Draws]] = {name: [] for name in rows}
+    layers = {f"layer {k}": piece for k, piece in enumerate(layer_slices(model))}
+    moments: dict[str, list[BatchMoments]] = {name: [] for name in layers}
+    outputs: dict[str, list[Array]] = {name: [] for name in rows}
     output_norms: dict[str, list[float]] = {name: [] for name in rows}
     G = np.empty((plan.draws, len(g)))
     for ids, batches in redrawn_batches(loader, plan):
         nodes = torch.from_numpy(np.unique(ids.numpy())) if loader.mode == "replacement" else ids
-        errors: dict[str, list[Array]] = {name: [] for name in rows}
+        deviations: dict[str, list[Array]] = {name: [] for name in rows}
         for r, batch in enumerate(batches):
             G[r] = batch_gradient(model, batch, estimator, trainer.task).vector
             for name, values in batch_outputs(model, batch, estimator).items():
                 error = values[: nodes.numel()] - rows[name][nodes]
-                errors[name].append(error.numpy().reshape(-1) / nodes.numel() ** 0.5)
+                deviations[name].append(error.numpy().reshape(-1) / nodes.numel() ** 0.5)
         g_b = g if plan.fixed else objective.batch(model, ids).numpy()
-        for name, part in parts.items():
-            gradients[name].append(batch_moments(G[:, part], g[part], g_b[part]))
-        for name, of_draws in errors.items():
-            outputs[name].append(Draws(np.stack(of_draws)))
+        for name, layer in layers.items():
+            moments[name].append(batch_moments(G[:, layer], g[layer], g_b[layer]))
+        for name, of_draws in deviations.items():
+            outputs[name].append(draw_errors(np.stack(of_draws)))
             output_norms[name].append(float(rows[name][nodes].square().sum()) / nodes.numel())
         after_batch()
-    by_part: dict[str, Units]
     if plan.fixed:
-        by_part = {name: Draws(G[:, part] - g[part]) for name, part in (("all", slice(None)), *parts.items())}
+        gradient = {name: draw_errors(G[:, layer] - g[layer]) for name, layer in layers.items()}
+        output = {name: errors for name, (errors,) in outputs.items()}
     else:
-        layers = {name: Batches(found, alike=always_the_same(loader)) for name, found in gradients.items()}
-        by_part = {"all": functools.reduce(operator.add, layers.values()), **layers}
-    norm2 = {name: float(np.square(g[part]).sum()) for name, part in parts.items()}
+        gradient = {name: batch_errors(found, alike=always_the_same(loader)) for name, found in moments.items()}
+        output = {name: given_batch_errors(np.stack(errors)[:, 0]) for name, errors in outputs.items()}
+    norm2 = {name: float(np.square(g[layer]).sum()) for name, layer in layers.items()}
     norm2 = {"all": sum(norm2.values()), **norm2}
     return VariantErrors(
         step=trainer.iterations,
         variant=variant,
-        gradient=by_part,
+        gradient={"all": np.sum(list(gradient.values()), axis=0), **gradient},
         gradient_norm2=norm2,
-        cosines=_cosines(gradients, norm2, by_draw=plan.fixed),
-        outputs={n: d[0] if plan.fixed else GivenBatches([each.split() for each in d]) for n, d in outputs.items()},
+        cosines=_cosines(moments, norm2, by_draw=plan.fixed),
+        outputs=output,
         output_norm2={name: float(np.mean(each)) for name, each in output_norms.items()},
     )
+
+
+def variance_under_dropout(
+    trainer: Trainer, variant: Variant, plan: Resampling, *, after_batch: Callable[[], None] = lambda: None
+) -> Estimate:
+    """`E[Var(G | batch)]` over neighbor draws and dropout masks together. The trainer does not change.
+
+    Args:
+        trainer: holds weights, histories and the rate of dropout.
+        variant: how to estimate; all of them get the same batches, and masks from the same source.
+        plan: how often.
+        after_batch: called when the draws for a batch are done.
+    """
+    loader, estimator = variant.loader(trainer, plan), variant.aggregator(trainer)
+    found: list[Array] = []
+    for _, batches in redrawn_batches(loader, plan):
+        # A mask is a function of the step, and each draw is a step of its own.
+        gradients = [batch_gradient(trainer.model, b, estimator, trainer.task, dropout=True) for b in batches]
+        found.append(np.stack([g.vector.numpy() for g in gradients]))
+        after_batch()
+    zero = np.zeros_like(found[0][0])  # a variance does not depend on what the draws are compared with
+    moments = [batch_moments(G, zero, zero) for G in found]
+    return part(draw_errors(found[0]) if plan.fixed else batch_errors(moments), "neighbors")
 
 
 @torch.no_grad()
@@ -248,7 +313,7 @@ def batch_outputs(model: Network, batch: Batch, estimator: Estimator) -> dict[st
 
     The rows are those of `r^(k+1)`; the batch's own nodes come first in all of them.
     """
-    with without_dropout(model):
+    with with_dropout(model, False):
         found = {name.replace("S", "A"): tensor for name, tensor in model.trace(batch, estimator, linear=True)}
     estimator.discard()
     return {name: found[name] for name in _output_names(model)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import final
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from cvgnn.data import Graph
 from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.diagnose import trainers
 from cvgnn.lab.diagnose.estimates import digits, rough_percent
-from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart, caption, line_chart, table
+from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart, caption, line_chart
 from cvgnn.nn import ControlVariate, each_hidden
 from cvgnn.training import Diverged, Trainer
 from cvgnn.training.machine import run_threads
@@ -26,30 +26,8 @@ from cvgnn.utils.progress import ProgressCallback, no_progress
 QUANTILES = (0.1, 0.5, 0.9, 1.0)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class HistoryMoment:
-    """One layer's history after some step.
-
-    Args:
-        step: after how many steps of training.
-        layer: `k`.
-        rows: how many rows training reads: nodes within `K - k` hops of training nodes.
-        ages, ages_of_all: steps since a row was written, at `QUANTILES`, of the rows that are read and of all.
-        mean_age: of the rows that are read.
-        never: share of the rows that are read that were not written since they were initialised.
-        error, error_of_all: `||H - Hbar|| / ||H||`.
-    """
-
-    step: int
-    layer: int
-    rows: int
-    ages: list[float]
-    ages_of_all: list[float]
-    mean_age: float
-    never: float
-    error: float
-    error_of_all: float
+Moment = dict[str, Any]
+"""One layer's history after some step, as JSON holds it; see `_measure`."""
 
 
 def diagnose_history(
@@ -75,64 +53,75 @@ def diagnose_history(
     [(0, 0.0, False), (6, 6.0, True)]
     """
     require(config.layers > 1, "a network of one layer keeps no histories")
-    moments: list[HistoryMoment] = []
-    ages: list[Tensor] = []
+    ages: list[Tensor] = []  # after the last step that was measured
     with run_threads(graph, config):
         trainer = trainers.start_trainer(graph, config, run)
         if not isinstance(trainer.estimator, ControlVariate):
             raise CvgnnError("training without the control variate keeps no histories; train with --estimator cv")
         rows = trainers.readable_rows(trainer)
 
-        def measure(done: int) -> None:
-            moments.extend(_measure(trainer, rows))
-            ages[:] = trainers.readable_ages(trainer, rows)
+        def measure(done: int) -> list[Moment]:
+            nonlocal ages
+            moments, ages = _measure(trainer, rows), trainers.readable_ages(trainer, rows)
             progress("training", done / max(*steps, 1))
+            return moments
 
-        diverged = trainers.measure_along_training(trainer, steps, measure)
-    last, layers, per_epoch = moments[-1].step, range(1, trainer.model.num_layers), trainer.loader.steps_per_epoch
-    counts = {str(k): torch.bincount(age).tolist() for k, age in zip(layers, ages, strict=True)}
+        found, diverged = trainers.measure_along_training(trainer, steps, measure)
+    moments = list(itertools.chain.from_iterable(found))
+    last, per_epoch = moments[-1]["step"], trainer.loader.steps_per_epoch
+    counts = {str(k): torch.bincount(age).tolist() for k, age in enumerate(ages, start=1)}
+    sentences = [_sentence(m, per_epoch) for m in moments if m["step"] == last]
     return Diagnosis(
         kind="history",
         dataset=graph.name,
         settings={
             **trainers.recorded_settings(config, run),
-            "steps": sorted({m.step for m in moments}),
+            "steps": sorted({m["step"] for m in moments}),
             "diverged": None if diverged is None else diverged.step,
         },
-        verdict=" ".join(_sentence(m, per_epoch) for m in moments if m.step == last)
-        + trainers.divergence_note(diverged),
+        verdict=" ".join(sentences) + trainers.divergence_note(diverged),
         tables=[_table(moments)],
-        figures=[*_charts([m for m in moments if m.step > 0], layers), _histogram(ages, last)],
+        figures=[*_charts([m for m in moments if m["step"] > 0]), _histogram(ages, last)],
         data={
             "quantiles": list(QUANTILES),
             "steps_per_epoch": per_epoch,
-            "moments": [asdict(m) for m in moments],
+            "moments": moments,
             "last_ages": counts if last < 100_000 else {},
         },
     )
 
 
-def _measure(trainer: Trainer, rows: Sequence[Tensor]) -> list[HistoryMoment]:
-    """Ages and errors of every layer's history; `rows` are the nodes that training reads, bool `[N]`, by layer."""
-    estimator, found = trainer.estimator, []
+def _measure(trainer: Trainer, rows: Sequence[Tensor]) -> list[Moment]:
+    """Ages and errors of every layer's history.
+
+    Args:
+        trainer: holds weights and histories.
+        rows: the nodes whose history training reads, bool `[N]`, by layer: those within `K - k` hops of training nodes.
+
+    Returns:
+        For each layer `k`: how many `rows` are read; steps since a row was written at `QUANTILES`, of the rows that are
+        read (`ages`) and of all; the `mean_age` of those read, the share of them that was `never` written since they
+        were initialised; `error` and `error_of_all`, `||H - Hbar|| / ||H||`.
+    """
+    estimator, step, found = trainer.estimator, trainer.iterations, []
     assert isinstance(estimator, ControlVariate)
     exact = each_hidden(trainer.model, estimator.features, trainer.loader.sampler.propagation)
     for k, (history, H, read) in enumerate(zip(estimator.histories, exact, rows, strict=True), start=1):
-        age = history.age(trainer.iterations).double()
+        age = history.age(step).double()
         off, size = (H - history.values.to(H.dtype)).square().sum(dim=1), H.square().sum(dim=1)
-        moment = HistoryMoment(
-            step=trainer.iterations,
-            layer=k,
-            rows=int(read.sum()),
-            ages=_quantiles(age[read]),
-            ages_of_all=_quantiles(age),
-            mean_age=float(age[read].mean()),
-            never=float((history.written[read] == 0).double().mean()),
-            error=_ratio(off[read], size[read]),
-            error_of_all=_ratio(off, size),
-        )
-        if not math.isfinite(moment.error_of_all):
-            raise Diverged(moment.step, "the representations after it are infinite or NaN, or their squares are", [])
+        moment: Moment = {
+            "step": step,
+            "layer": k,
+            "rows": int(read.sum()),
+            "ages": _quantiles(age[read]),
+            "ages_of_all": _quantiles(age),
+            "mean_age": float(age[read].mean()),
+            "never": float((history.written[read] == 0).double().mean()),
+            "error": _ratio(off[read], size[read]),
+            "error_of_all": _ratio(off, size),
+        }
+        if not math.isfinite(moment["error_of_all"]):
+            raise Diverged(step, "the representations after it are infinite or NaN, or their squares are", [])
         found.append(moment)
     return found
 
@@ -146,35 +135,26 @@ def _ratio(off: Tensor, size: Tensor) -> float:
     return (float(off.sum()) / total) ** 0.5 if total > 0 else 0.0
 
 
-def _table(moments: Sequence[HistoryMoment]) -> DiagnosisTable:
-    return table(
-        caption("history", "moments"),
-        moments,
-        {
-            "step": lambda m: str(m.step),
-            "layer": lambda m: str(m.layer),
-            "10 %": lambda m: digits(m.ages[0]),
-            "median": lambda m: digits(m.ages[1]),
-            "90 %": lambda m: digits(m.ages[2]),
-            "oldest": lambda m: digits(m.ages[3]),
-            "never written": lambda m: rough_percent(m.never),
-            "error": lambda m: rough_percent(m.error),
-            "error of all": lambda m: rough_percent(m.error_of_all),
-        },
-    )
+def _table(moments: Sequence[Moment]) -> DiagnosisTable:
+    header = ["step", "layer", "10 %", "median", "90 %", "oldest", "never written", "error", "error of all"]
+    rows = []
+    for m in moments:
+        shares = [rough_percent(m[name]) for name in ("never", "error", "error_of_all")]
+        rows.append([str(m["step"]), str(m["layer"]), *map(digits, m["ages"]), *shares])
+    return DiagnosisTable(caption("history", "moments"), header, rows)
 
 
-def _charts(moments: Sequence[HistoryMoment], layers: Sequence[int]) -> list[LineChart]:
+def _charts(moments: Sequence[Moment]) -> list[LineChart]:
     """Errors and ages along training, if there are several steps."""
-    steps = [float(m.step) for m in moments if m.layer == 1]
+    steps = [float(m["step"]) for m in moments if m["layer"] == 1]
     if len(steps) < 2:
         return []
     errors, ages = [], []
-    for k in layers:
-        found = [m for m in moments if m.layer == k]
-        errors.append(ChartLine(f"layer {k}, rows that are read", steps, [m.error for m in found]))
-        errors.append(ChartLine(f"layer {k}, all rows", steps, [m.error_of_all for m in found]))
-        low, median, high = ([m.ages[i] for m in found] for i in range(3))
+    for k in range(1, moments[-1]["layer"] + 1):
+        found = [m for m in moments if m["layer"] == k]
+        errors.append(ChartLine(f"layer {k}, rows that are read", steps, [m["error"] for m in found]))
+        errors.append(ChartLine(f"layer {k}, all rows", steps, [m["error_of_all"] for m in found]))
+        low, median, high, _ = zip(*(m["ages"] for m in found), strict=True)
         ages.append(ChartLine(f"layer {k}", steps, median, low, high))
     ages.append(ChartLine("never written", steps, steps, reference=True))
     return [line_chart("history", "error", errors), line_chart("history", "age", ages)]
@@ -192,10 +172,11 @@ def _histogram(ages: Sequence[Tensor], last: int) -> LineChart:
     return line_chart("history", "ages", lines, last=last)
 
 
-def _sentence(m: HistoryMoment, per_epoch: int) -> str:
+def _sentence(m: Moment, per_epoch: int) -> str:
+    error, error_of_all, never = (rough_percent(m[name]) for name in ("error", "error_of_all", "never"))
     return (
-        f"After step {m.step}, the history of layer {m.layer} is off by {rough_percent(m.error)} of ||H|| where "
-        f"training reads it ({rough_percent(m.error_of_all)} over all nodes); half of these rows are at most "
-        f"{digits(m.ages[1])} steps old, nine tenths at most {digits(m.ages[2])}, and {rough_percent(m.never)} were "
-        f"never written since the start. An epoch has {per_epoch} step{'s' * (per_epoch != 1)}."
+        f"After step {m['step']}, the history of layer {m['layer']} is off by {error} of ||H|| where training reads it "
+        f"({error_of_all} over all nodes); half of these rows are at most {digits(m['ages'][1])} steps old, nine "
+        f"tenths at most {digits(m['ages'][2])}, and {never} were never written since the start. An epoch has "
+        f"{per_epoch} step{'s' * (per_epoch != 1)}."
     )

@@ -55,12 +55,6 @@ class ChartLine:
         same = len(self.x) == len(self.y) and bands in ({0}, {len(self.x)})
         require(same, "x and y of a line, and low and high if given, must have the same length")
 
-    def select(self, keep: Callable[[int], bool]) -> ChartLine:
-        """The line with those points whose positions pass."""
-        kept = [i for i in range(len(self.x)) if keep(i)]
-        x, y, low, high = ([v[i] for i in kept] if v else v for v in (self.x, self.y, self.low, self.high))
-        return replace(self, x=x, y=y, low=low, high=high)
-
 
 @final
 @dataclass(frozen=True)
@@ -94,14 +88,17 @@ class LineChart:
 
         Without its band, if that leaves no point.
         """
-        columns = [line.x, line.y, *([line.low, line.high] if line.low else [])]
-
-        def fits(i: int) -> bool:
-            on_axes = (line.x[i] > 0 or not self.log_x) and (line.y[i] > 0 or not self.log_y)
-            return on_axes and all(abs(column[i]) <= LARGEST for column in columns)
-
-        kept = line.select(fits)
-        return self._drawable(replace(line, low=(), high=())) if line.low and not kept.x else kept
+        names = ("x", "y", "low", "high") if len(line.low) else ("x", "y")
+        points = [
+            point
+            for point in zip(*(getattr(line, name) for name in names), strict=True)
+            if (point[0] > 0 or not self.log_x) and (point[1] > 0 or not self.log_y)
+            if all(abs(number) <= LARGEST for number in point)
+        ]
+        if not points and len(line.low):
+            return self._drawable(replace(line, low=(), high=()))
+        columns: Any = {name: [point[i] for point in points] for i, name in enumerate(names)}
+        return replace(line, **columns)
 
 
 @final
@@ -184,13 +181,19 @@ def table(caption: str, records: Iterable[T], columns: dict[str, Callable[[T], s
 
 def band_line(name: str, points: Iterable[tuple[float, Estimate]], *, reference: bool = False) -> ChartLine:
     """A curve through estimates, with their intervals as its band unless it is a reference or one has no interval."""
-    x, estimates = [], []
-    for position, estimate in points:
-        x.append(float(position))
-        estimates.append(estimate)
+    pairs = list(points)
+    x, estimates = [float(position) for position, _ in pairs], [estimate for _, estimate in pairs]
     band = not reference and all(e.known for e in estimates) and any(e.low < e.high for e in estimates)
     low, high = ([e.low for e in estimates], [e.high for e in estimates]) if band else ((), ())
     return ChartLine(name, x, [e.value for e in estimates], low, high, reference)
+
+
+def band_lines(points: Iterable[tuple[str, float, Estimate]]) -> list[ChartLine]:
+    """A curve for each name, through its points `(name, x, estimate)` in the order they come in."""
+    curves: dict[str, list[tuple[float, Estimate]]] = {}
+    for name, x, estimate in points:
+        curves.setdefault(name, []).append((x, estimate))
+    return [band_line(name, curve) for name, curve in curves.items()]
 
 
 def read_diagnosis(file: Path) -> Diagnosis:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ from cvgnn.utils.free_memory import available_memory
 FIRST_STEP = 1 << 48
 FIRST_EPOCH = 1 << 48
 
+T = TypeVar("T")
+
 
 def in_float64(graph: Graph) -> Graph:
     """The same graph with features in float64, so that all that is computed from it is."""
@@ -51,11 +53,7 @@ def measurement_config(config: TrainConfig) -> TrainConfig:
 
 def fresh_trainer(graph: Graph, config: TrainConfig) -> Trainer:
     """A trainer before its first step, in float64, without evaluation."""
-    config = dataclasses.replace(measurement_config(config), output="last")
-    check(graph, config, memory=False)
-    trainer = build_trainer(_checked_float64(graph, config), config)
-    trainer.evaluator = None
-    return trainer
+    return _build(graph, dataclasses.replace(measurement_config(config), output="last"))
 
 
 def start_trainer(graph: Graph, config: TrainConfig, run: Path | None) -> Trainer:
@@ -74,11 +72,9 @@ def trainer_of_run(folder: Path, graph: Graph) -> Trainer:
     found = Checkpoints(folder / "checkpoints").newest()
     if found is None:
         raise CvgnnError(f"{folder} holds no checkpoint; train with cvgnn train --out, which saves one at its end")
-    check(graph, config, memory=False)
-    trainer = build_trainer(_checked_float64(graph, config), config, initialize=False)
+    trainer = _build(graph, config, initialize=False)
     with error_context(f"the checkpoint {found.path} does not fit the graph {graph.name!r}: "):
         restore_trainer(trainer, _InFloat64(found.tensors), found.body.get("trainer"))
-    trainer.evaluator = None
     return trainer
 
 
@@ -94,8 +90,9 @@ def recorded_settings(config: TrainConfig, run: Path | None) -> dict[str, Any]:
     return {**config.to_dict(), "from_run": run is not None, "trained_as": trained_as.to_dict()}
 
 
-def _checked_float64(graph: Graph, config: TrainConfig) -> Graph:
-    """The graph in float64; refused if a run and its exact gradient, over whole neighborhoods, need more memory."""
+def _build(graph: Graph, config: TrainConfig, *, initialize: bool = True) -> Trainer:
+    """A trainer in float64; refused if a run and its exact gradient, over whole neighborhoods, need more memory."""
+    check(graph, config, memory=False)
     doubled = in_float64(graph)
     whole = dataclasses.replace(config, estimator="exact", batch_size=min(NODES_PER_PIECE, graph.train_ids.numel()))
     needed = {**estimate_memory(doubled, config), "a batch": estimate_memory(doubled, whole)["a batch"]}
@@ -105,7 +102,9 @@ def _checked_float64(graph: Graph, config: TrainConfig) -> Graph:
             f"diagnosing in float64 takes about {format_bytes(total)} of memory beside the graph, and "
             f"{format_bytes(free)} are free; a smaller hidden than {config.hidden} takes less, and a part of the graph"
         )
-    return doubled
+    trainer = build_trainer(doubled, config, initialize=initialize)
+    trainer.evaluator = None
+    return trainer
 
 
 def train_until(trainer: Trainer, steps: Sequence[int]) -> Iterator[int]:
@@ -141,21 +140,22 @@ class _Pause(Exception):
     """Training pauses within an epoch."""
 
 
-def measure_along_training(trainer: Trainer, steps: Sequence[int], measure: Callable[[int], None]) -> Diverged | None:
-    """Call `measure` with each number of steps, and return the divergence that ended training early, if one did.
+def measure_along_training(
+    trainer: Trainer, steps: Sequence[int], measure: Callable[[int], T]
+) -> tuple[list[T], Diverged | None]:
+    """What `measure` returns after each number of steps, and the divergence that ended training early, if one did.
 
     It is a `CvgnnError` if nothing was measured before.
     """
-    measured = False
+    found: list[T] = []
     try:
         for done in train_until(trainer, steps):
-            measure(done)
-            measured = True
+            found.append(measure(done))
     except Diverged as error:
-        if not measured:
+        if not found:
             raise CvgnnError(f"training diverged at step {error.step}: {error.what}; choose a smaller lr") from None
-        return error
-    return None
+        return found, error
+    return found, None
 
 
 def divergence_note(error: Diverged | None) -> str:

@@ -18,9 +18,14 @@ from torch import Tensor
 
 from cvgnn.data import Propagation, weighted_sum
 from cvgnn.lab.diagnose.estimates import Array
+from cvgnn.lab.diagnose.gradient_errors import Variant
 from cvgnn.lab.diagnose.trainers import FIRST_STEP
+from cvgnn.nn import ControlVariate, exact_hidden
 from cvgnn.rng import Purpose, numpy_generator
 from cvgnn.sampling import NeighborSampler
+from cvgnn.sampling.neighbor import fan_outs as fan_outs_by_layer
+from cvgnn.training import Trainer
+from cvgnn.utils.progress import ProgressCallback
 
 LEVEL = 0.01  # of all tests of a command together; docs/diagnose.md has what it was before, and why
 _RANDOM = 3  # projections with random signs and directions, of each matrix
@@ -113,6 +118,17 @@ class Projections:
         return found
 
 
+def projections_at(trainer: Trainer, seed: int) -> list[Projections]:
+    """The projections of the test of unbiasedness for each hidden layer, at the trainer's weights and histories."""
+    estimator = trainer.estimator
+    hidden = exact_hidden(trainer.model, estimator.features, trainer.loader.sampler.propagation)
+    histories = estimator.histories if isinstance(estimator, ControlVariate) else [None] * len(hidden)
+    return [
+        Projections(H, None if history is None else history.values.to(H.dtype), seed=seed)
+        for H, history in zip(hidden, histories, strict=True)
+    ]
+
+
 Tests = dict[tuple[str, int, int], list[ZTest]]
 """All projections, by scheme, layer and fan-out."""
 
@@ -161,3 +177,26 @@ def aggregation_test(
         for name, column, scale in zip(projections.names, values.T, scales, strict=True)
     ]
     return corrected({(scheme, 0, fan_out): tests})[scheme, 0, fan_out]
+
+
+def all_tests(
+    P: Propagation,
+    chosen: Sequence[Variant],
+    projections: Sequence[Projections],
+    *,
+    draws: int,
+    seed: int,
+    progress: ProgressCallback,
+) -> Tests:
+    """The test of unbiasedness for each scheme, layer and fan-out of some variants; see `aggregation_test`."""
+    wanted: dict[tuple[str, int, int], None] = {}
+    for v in chosen:
+        if v.estimator != "exact":
+            fan_out = list(v.fan_out) if len(v.fan_out) > 1 else v.fan_out[0]
+            by_layer = fan_outs_by_layer(fan_out, len(projections) + 1, v.scheme)
+            wanted |= {(v.scheme, k, D): None for k, D in enumerate(by_layer, start=1)}
+    found: Tests = {}
+    for i, (scheme, k, D) in enumerate(wanted):
+        progress(f"testing {scheme}", 0.9 + 0.1 * i / len(wanted))
+        found[scheme, k, D] = aggregation_test(P, projections[k - 1], scheme=scheme, fan_out=D, draws=draws, seed=seed)
+    return corrected(found)
