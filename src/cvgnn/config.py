@@ -263,6 +263,10 @@ class TrainConfig:
     history_dtype: Literal["float32", "bfloat16"] = "float32"
     """How histories are stored; bfloat16 halves their memory."""
 
+    histories: Literal["memory", "disk"] = "memory"
+    """Where histories are kept: disk = in a mapped file, of which the system keeps in memory what fits, in the run's
+    folder or that for temporary files. The results are the same."""
+
     output: Literal["best", "last", "tau"] = "best"
     """Which weights to return: best by validation metric, last, or tau = a uniformly drawn iterate (Algorithm 1)."""
 

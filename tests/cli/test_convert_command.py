@@ -17,6 +17,7 @@ from cvgnn.data.store import open_store, write_store
 from tests.data.io import writers
 from tests.data.io.broken_files import CSV, FILES, NODES, Make, npz, tables
 from tests.data.io.writers import assert_same
+from tests.data.store.test_compact import few_labels
 
 Captured = pytest.CaptureFixture[str]
 
@@ -109,7 +110,7 @@ def test_a_malformed_input(make: Make, message: str, tmp_path: Path, capsys: Cap
 
 
 OPTIONS = [
-    (["--propagate", "sym"], "unknown propagate 'sym'; known: symmetric, random-walk, none"),
+    (["--propagate", "sym"], "unknown propagate 'sym'; known: symmetric, random-walk, mean, sum, none"),
     (["--split-seed", "x"], "split_seed must be a whole number of at least 0, not 'x'"),
     (["--train-fraction", "0"], "train_fraction must be a number in (0, 1), not 0.0"),
     (["--train-fraction", "0.9", "--val-fraction", "0.2"], "train_fraction and val_fraction must sum to at most 1"),
@@ -147,7 +148,7 @@ def test_missing_arguments(capsys: Captured) -> None:
     assert run("--help") == 0
     out = capsys.readouterr().out
     assert "IN OUT" in out
-    assert "--propagate {symmetric,random-walk,none}" in out
+    assert "--propagate {symmetric,random-walk,mean,sum,none}" in out
 
 
 def test_help_and_errors_do_not_import_torch(tmp_path: Path) -> None:
@@ -173,3 +174,18 @@ def test_a_damaged_store_does_not_get_fresh_checksums(tmp_path: Path, capsys: py
     assert main(["convert", str(tmp_path / "store"), str(tmp_path / "copy")]) == 2
     assert "x.npy" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
+
+
+def test_compact(tmp_path: Path, capsys: Captured) -> None:
+    """A store of the rows that training reads; a store of a store that is mapped."""
+    write_store(few_labels(), tmp_path / "whole")
+    assert (
+        run(tmp_path / "whole", tmp_path / "part", "--compact", 1, "--propagate", "mean", "--splits", "train", "val")
+        == 0
+    )
+    out = capsys.readouterr().out
+    part = open_store(tmp_path / "part")
+    assert f"kept {part.num_nodes} of 3000 nodes" in out
+    assert (part.PX_normalization, part.test_ids.numel()) == ("mean", 0)
+    assert run(tmp_path / "whole", tmp_path / "bad", "--compact", -1) == 2
+    assert "--compact must be 0 or more hops" in capsys.readouterr().err

@@ -44,6 +44,9 @@ def kernel_row(P: np.ndarray, v: int, neighbors: list[int], scheme: str, D: int,
     return row
 
 
+NO_IDS = np.empty(0, np.int32)
+
+
 @pytest.mark.parametrize("D", FAN_OUTS)
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -87,7 +90,7 @@ def test_block_equals_its_literal_twin(scheme: str, weighted: bool, D: int) -> N
         targets = np.random.default_rng(key % 1000).permutation(30)[:12]
         out = kernels.sample_block(
             targets, graph.indptr.numpy(), graph.indices.numpy(), weight, propagation.left.numpy(),
-            propagation.right.numpy(), propagation.self_loop, D, scheme_code(scheme), np.uint64(key), 5, 2, True, local,
+            propagation.right.numpy(), propagation.self_loop, NO_IDS, D, scheme_code(scheme), np.uint64(key), 5, 2, True, local,
         )  # fmt: skip
         twin = literal_block(targets.tolist(), P, neighbors, scheme, D, chain(chain(key, 5), 2))
         sources = out[0]
@@ -113,7 +116,7 @@ def test_a_block_without_self_loops_equals_its_literal_twin(scheme: str, normali
     assert graph.edge_weight is not None
     out = kernels.sample_block(
         targets, graph.indptr.numpy(), graph.indices.numpy(), graph.edge_weight.numpy(), p.left.numpy(),
-        p.right.numpy(), False, D, scheme_code(scheme), np.uint64(8), 5, 2, True, np.full(30, -1, np.int32),
+        p.right.numpy(), False, NO_IDS, D, scheme_code(scheme), np.uint64(8), 5, 2, True, np.full(30, -1, np.int32),
     )  # fmt: skip
     twin = literal_block(targets.tolist(), P, neighbor_lists(A), scheme, D, chain(chain(8, 5), 2))
     assert out[0].tolist() == twin.sources
@@ -144,7 +147,7 @@ def dense(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray, num_colum
 def test_control_rows_are_left_out_on_request() -> None:
     graph = graph_from_dense(GRAPHS["star"])
     p = Propagation(graph)
-    args = (graph.indptr.numpy(), graph.indices.numpy(), np.empty(0), p.left.numpy(), p.right.numpy(), True)
+    args = (graph.indptr.numpy(), graph.indices.numpy(), np.empty(0), p.left.numpy(), p.right.numpy(), True, NO_IDS)
     out = kernels.sample_block(np.arange(6), *args, 2, 0, np.uint64(3), 1, 1, False, np.full(6, -1, np.int32))
     assert out[3][1].size == out[3][2].size == 0
     assert out[4].size == out[5].size == 0

@@ -39,7 +39,7 @@ OTHER: dict[str, Any] = {
     "inductive": True,
     "pool": "sum",
 }  # fmt: skip
-FREE = {"epochs": 7, "patience": 5, "threads": 2}
+FREE = {"epochs": 7, "patience": 5, "threads": 2, "histories": "disk"}
 """What may change; the threads that are used are given apart."""
 
 

@@ -22,7 +22,7 @@ from cvgnn.utils.formatting import format_bytes
 if TYPE_CHECKING:
     from cvgnn.data import Graph
 
-_PROPAGATE = ("symmetric", "random-walk", "none")
+_PROPAGATE = ("symmetric", "random-walk", "mean", "sum", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,16 @@ class ConvertCommand:
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Folder for the store, new or empty."""
 
-    propagate: Literal["symmetric", "random-walk", "none"] = "none"
-    """Also store P X, the propagated features, for this normalization: training then starts without computing them."""
+    propagate: Literal["symmetric", "random-walk", "mean", "sum", "none"] = "none"
+    """Also store P X, the propagated features: training then starts without computing them. Symmetric or random-walk
+    for GCN, mean for SAGE, sum for GIN."""
+
+    compact: int | None = None
+    """Store only what a network reads that samples at this many hops (layers - 1): the nodes of the split, their
+    neighborhood, and P X (symmetric, unless --propagate names another). Training ends with the same bits."""
+
+    splits: tuple[Literal["train", "val", "test"], ...] = ("train", "val", "test")
+    """With --compact: the splits that are trained on or evaluated; the others are left out."""
 
     directed: bool = False
     """Keep the directions of the edges instead of making the graph undirected."""
@@ -63,6 +71,7 @@ def convert_command(argv: Sequence[str]) -> int:
     """Parse the options, read the graph, write the store, and print a summary."""
     command = parse(ConvertCommand, argv, prog="cvgnn convert", flags=True)
     require_known("propagate", command.propagate, _PROPAGATE)
+    require(command.compact is None or command.compact >= 0, f"--compact must be 0 or more hops, not {command.compact}")
     shared = ("directed", "split_seed", "train_fraction", "val_fraction", "per_class")
     options = {name: getattr(command, name) for name in shared} | command.tables.table_options()
     source = GraphSource(graph=command.source, **options)
@@ -70,7 +79,7 @@ def convert_command(argv: Sequence[str]) -> int:
 
     # Imported only now: torch takes seconds, and --help or a wrong option should not wait for it.
     from cvgnn.cli.output import Output, is_quiet, set_result
-    from cvgnn.data.store import is_store, verify_store, write_store
+    from cvgnn.data.store import compact_store, is_store, open_store, verify_store, write_store
     from cvgnn.training.graph_source import load_source
     from cvgnn.utils.progress import ProgressReporter
 
@@ -86,7 +95,14 @@ def convert_command(argv: Sequence[str]) -> int:
         graph = load_source(source)
     propagate = None if command.propagate == "none" else command.propagate
     with ProgressReporter("writing") as progress:
-        write_store(graph, command.out, propagate=propagate, progress=progress)
+        if command.compact is None:
+            write_store(graph, command.out, propagate=propagate, progress=progress)
+        else:
+            options = {"splits": command.splits, "propagate": propagate or "symmetric"}
+            compact_store(graph, command.out, hops=command.compact, progress=progress, **options)
+            whole, graph = graph, open_store(command.out)
+            nodes, entries = f"{graph.num_nodes} of {whole.num_nodes}", f"{graph.num_edges} of {whole.num_edges}"
+            output.show(f"kept {nodes} nodes, {entries} entries of A")
     for line in summary(graph, command.out, time.monotonic() - start):
         output.show(line)
     set_result(

@@ -21,6 +21,23 @@ IDS = tuple(f"{part}_ids" for part in SPLITS)
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Cutout:
+    """What a part of a graph needs of the whole to train to the same bits; see `cvgnn.data.store.compact_store`.
+
+    Args:
+        ids: int32 `[N]`, ascending, the nodes' ids in the whole graph: neighbor draws are functions of them.
+        row_sums: float64 `[N]`, row sums of the whole `A`, from which `P` has its weights.
+        hops: the rows of `A` of nodes less than `hops` hops from the split are complete, and all others are empty. So a
+            network that samples at `hops` hops never reads a row that is missing.
+    """
+
+    ids: Tensor
+    row_sums: Tensor
+    hops: int
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Graph:
     """An immutable, validated graph with labels and a split; see `cvgnn.from_edges` to build one.
 
@@ -46,6 +63,7 @@ class Graph:
         graph_ids: int64 `[N]`, the graph of each node where this is a set of graphs without edges between them, as
             `batch` in PyG: ascending from 0, each graph with at least one node. None for one graph.
         PX: `P X` where it is precomputed, in `x`'s form, for the normalization named by `PX_normalization`.
+        cutout: for a part of a larger graph; None for a whole one.
         validated: skip all checks, for a graph whose arrays were checked when they were written.
         built: skip the check of the structure, for one that `from_edges` made.
     """
@@ -70,6 +88,7 @@ class Graph:
     graph_ids: Tensor | None = None
     PX: Tensor | SparseFeatures | None = None
     PX_normalization: str | None = None
+    cutout: Cutout | None = None
     validated: InitVar[bool] = False
     built: InitVar[bool] = False
 
@@ -120,6 +139,11 @@ class Graph:
         return self.indptr.diff()
 
     @property
+    def is_symmetric(self) -> bool:
+        """Whether every entry of `A` has its reverse; a part of a graph has no rows at its border."""
+        return not self.directed and self.cutout is None
+
+    @property
     def label_kind(self) -> str:
         """What `y` holds: `"classes"`, `"labels"` or `"targets"`."""
         return "targets" if self.y.is_floating_point() else "labels" if self.y.dim() == 2 else "classes"
@@ -135,6 +159,8 @@ class Graph:
         kind = "sparse" if isinstance(self.x, SparseFeatures) else "dense"
         sizes = "/".join(str(ids.numel()) for ids in (self.train_ids, self.val_ids, self.test_ids))
         edges = f"{self.num_edges} directed edges" if self.directed else f"{self.num_edges // 2} edges"
+        if self.cutout is not None:
+            edges = f"{self.num_edges} entries of the rows within {self.cutout.hops} hops"
         graphs = "" if self.graph_ids is None else f"{len(self.y)} graphs, "
         return (
             f"Graph({self.name}: {graphs}{self.num_nodes} nodes, {edges}, {self.num_features} {kind} features, "
@@ -153,7 +179,7 @@ class Graph:
             )
         weights = None if weight is None else weight.double().numpy()
         with error_context(after="; cvgnn.from_edges makes a graph from edges in any order"):
-            check_structure(self.indptr.numpy(), self.indices.numpy(), weights, directed=self.directed)
+            check_structure(self.indptr.numpy(), self.indices.numpy(), weights, directed=not self.is_symmetric)
 
     def _check_features(self) -> None:
         require(

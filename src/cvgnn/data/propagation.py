@@ -54,6 +54,7 @@ class Propagation:
         self.indptr = graph.indptr
         self.indices = graph.indices
         self.edge_weight = None if graph.edge_weight is None else graph.edge_weight.to(self.dtype)
+        self.draw_ids = None if graph.cutout is None else graph.cutout.ids  # what a node's draws are functions of
         left, right = scales(row_sums(graph), normalization)
         self.left = left.to(self.dtype)
         self.right = self.left if right is left else right.to(self.dtype)
@@ -170,7 +171,9 @@ def scales(row_sums: Tensor, normalization: Aggregation) -> tuple[Tensor, Tensor
 
 
 def row_sums(graph: Graph) -> Tensor:
-    """float64 `[N]`, the sums of the rows of `A`."""
+    """float64 `[N]`, the sums of the rows of `A`; of the whole graph, where this is a part of one."""
+    if graph.cutout is not None:
+        return graph.cutout.row_sums
     if graph.edge_weight is None:
         return graph.degree.to(torch.float64)
     sums = np.add.reduceat(np.append(graph.edge_weight.numpy().astype(np.float64), 0.0), graph.indptr[:-1].numpy())

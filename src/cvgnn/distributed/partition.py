@@ -83,6 +83,7 @@ def partition_graph(
     require(shards & (shards - 1) == 0, f"shards must be a power of two, such as 8, not {shards}")
     require(shards <= graph.num_nodes, f"shards must be at most the number of nodes, {graph.num_nodes}, not {shards}")
     require(graph.graph_ids is None and graph.edge_label is None, "only graphs with labels at nodes are partitioned")
+    require(graph.cutout is None, "a compact store cannot be partitioned; partition the whole graph")
     require(not path.exists() or not any(path.iterdir()), f"output folder {path} is not empty; choose another")
     order, starts = _assign(graph, shards, method)
     PX = _propagated(graph, propagate)
@@ -301,8 +302,8 @@ class Partition:
         ids: dict[str, Any] = {f"{split}_ids": as_tensor(self._array(f"{split}_ids")) for split in SPLITS}
         names = self.fields["class_names"]
         self.graph = Graph(
-            indptr=torch.zeros(1, dtype=torch.int64).expand(n + 1),
-            indices=torch.empty(0, dtype=torch.int32),
+            indptr=torch.from_numpy(np.concatenate([[0], np.cumsum(self.degree, dtype=np.int64)])),
+            indices=torch.zeros(1, dtype=torch.int32).expand(self.fields["num_edges"]),  # one number in memory
             x=torch.zeros(1, 1, dtype=dtype).expand(n, self.fields["num_features"]),
             y=as_tensor(self._array("y")),
             num_classes=self.fields["num_classes"],
@@ -314,7 +315,7 @@ class Partition:
             directed=self.fields["directed"],
             validated=True,
         )
-        """Labels, split and names. It has no edges and no features: those are in the shards."""
+        """Labels, split, names and degrees. Its edges and features are zeros: the real ones are in the shards."""
 
     def _array(self, name: str) -> np.ndarray:
         try:

@@ -7,7 +7,7 @@ They share one code path; what differs is the fan-out (`exact` takes all neighbo
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, final, get_args
 
 import torch
@@ -205,6 +205,7 @@ class ControlVariate(Estimator):
         control: `c` in [0, 1]: `P^ H + c (P - P^) Hbar`, unbiased for every `c`; 0 is plain sampling.
         dtype: of the model, the features' if not given.
         storage: of the histories, `dtype` if not given.
+        zeros: what allocates the histories, see `History`.
     """
 
     def __init__(
@@ -216,13 +217,15 @@ class ControlVariate(Estimator):
         control: float = 1.0,
         dtype: torch.dtype | None = None,
         storage: torch.dtype | None = None,
+        zeros: Callable[[tuple[int, ...], torch.dtype], Tensor] | None = None,
     ) -> None:
         super().__init__(features)
         require_number("control", control, "a number in [0, 1]", at_least=0.0, at_most=1.0)
         self.separate_dropout, self.control = separate_dropout, control
         require(isinstance(widths, list | tuple), f"widths must list the width of each hidden layer, not {widths!r}")
         self.histories: Sequence[History] = nn.ModuleList(  # type: ignore[assignment]
-            History(features.num_nodes, width, dtype=dtype or features.dtype, storage=storage) for width in widths
+            History(features.num_nodes, width, dtype=dtype or features.dtype, storage=storage, zeros=zeros)
+            for width in widths
         )
         self._history = list(self.histories)  # finding a module in a ModuleList takes long
         self._staged: dict[int, tuple[Tensor, Tensor]] = {}
@@ -256,6 +259,12 @@ class ControlVariate(Estimator):
     def mask_weights(self, k: int, batch: Batch) -> MaskWeights | None:
         """See `Estimator.mask_weights`."""
         return batch.block(k).mask if self.separate_dropout else None
+
+    def read_ahead(self, batch: Batch) -> None:
+        """Read the history rows that a batch will need, where histories are mapped files; called by another thread."""
+        for history, block in zip(self._history, batch.blocks, strict=True):
+            if block.remainder is not None:
+                history.read_ahead(block.remainder.arrays[1])
 
     def keep(self, k: int, batch: Batch, H: Tensor) -> None:
         """See `Estimator.keep`."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cvgnn.errors import require, require_integer
-from cvgnn.ops.history_write import write_rows
+from cvgnn.ops.history_write import touch_rows, write_rows
 from cvgnn.ops.row_sum import Rows, weighted_sum
 
 
@@ -21,6 +23,7 @@ class History(nn.Module):
         width: `d_k`.
         dtype: what `pull` and `weighted_sum` return.
         storage: what is kept in memory; bfloat16 halves it, and rounds each value to 8 significant bits.
+        zeros: allocates a table of zeros from a shape and a dtype; `torch.zeros`, or a function that maps a file.
 
     >>> h = History(3, 2)
     >>> h.push(torch.tensor([2]), torch.tensor([[1.0, 2.0]]), step=5)
@@ -38,6 +41,7 @@ class History(nn.Module):
         *,
         dtype: torch.dtype = torch.float32,
         storage: torch.dtype | None = None,
+        zeros: Callable[[tuple[int, ...], torch.dtype], Tensor] | None = None,
     ) -> None:
         super().__init__()
         require_integer("num_nodes", num_nodes, at_least=1)
@@ -45,8 +49,9 @@ class History(nn.Module):
         allowed = (dtype, torch.bfloat16)
         require(storage is None or storage in allowed, f"storage must be one of {allowed}, not {storage}")
         self.dtype = dtype
-        self.register_buffer("values", torch.zeros(num_nodes, width, dtype=storage or dtype))
-        self.register_buffer("written", torch.zeros(num_nodes, dtype=torch.int64))
+        zeros = zeros or _zeros_in_memory
+        self.register_buffer("values", zeros((num_nodes, width), storage or dtype))
+        self.register_buffer("written", zeros((num_nodes,), torch.int64))
 
     def pull(self, ids: Tensor) -> Tensor:
         """`Hbar[ids]`, a copy `[len(ids), d_k]`."""
@@ -75,6 +80,15 @@ class History(nn.Module):
         """int64 `[N]`: how many steps ago each row was written."""
         return step - self.written
 
+    def read_ahead(self, ids: np.ndarray) -> None:
+        """Read the rows of a table that is a mapped file into memory; from another thread, before a step needs them."""
+        table = self.values.view(torch.uint8).numpy()
+        touch_rows(table, ids)
+
     def weighted_sum(self, rows: Rows) -> Tensor:
         """`S Hbar` for sparse rows `S` over node ids, `[S.num_rows, d_k]`; sums are taken in `dtype`."""
         return weighted_sum(rows, self.values)
+
+
+def _zeros_in_memory(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.zeros(shape, dtype=dtype)

@@ -49,6 +49,18 @@ def first_outside(ids, bound):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def touch_rows(table, ids):  # type: ignore[no-untyped-def]
+    """Read a byte of every page of the rows `ids`, so that those of a mapped file are in memory; returns their sum."""
+    total, width = 0, table.shape[1]
+    for i in range(ids.size):
+        row = table[ids[i]]
+        for c in range(0, width, 4096):
+            total += row[c]
+        total += row[width - 1]  # a row may begin in one page and end in the next
+    return total
+
+
+@njit(cache=True, nogil=True)
 def _write(table, ids, rows, written, step):  # type: ignore[no-untyped-def]
     """`table[ids[i]] = rows[i]` and `written[ids[i]] = step`."""
     base, row_bytes = table.ctypes.data, table.shape[1] * table.itemsize

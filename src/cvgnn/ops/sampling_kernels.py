@@ -121,7 +121,7 @@ def transpose(indptr, indices, weight, mask_weight, num_columns):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def sample_block(  # type: ignore[no-untyped-def]
-    targets, indptr, indices, edge_weight, left, right, self_loop, D, scheme, key, step, layer, control, local
+    targets, indptr, indices, edge_weight, left, right, self_loop, draw_ids, D, scheme, key, step, layer, control, local
 ):
     """Draw `P^` for the rows `targets`, relabel its columns, transpose it and, on request, form `P - P^`.
 
@@ -130,9 +130,10 @@ def sample_block(  # type: ignore[no-untyped-def]
         indptr, indices, edge_weight: CSR of `A`; `edge_weight` is empty for an unweighted graph.
         left, right: `P`'s separable scales `[N]`.
         self_loop: whether `P` has the diagonal `left right`, which is never sampled; else it has none.
+        draw_ids: int32 `[N]`, the ids that draws are functions of; empty where they are the node ids.
         D, scheme: fan-out (-1 = all) and scheme number.
         key: uint64, from the seed.
-        step, layer: with the key, what the draws of `v` are a pure function of.
+        step, layer: with the key and the id, what the draws of `v` are a pure function of.
         control: whether to form the rows of `P - P^` (over all node ids) and the weights of the dropout mask.
         local: int32 `[N]` scratch, all -1 before and after.
 
@@ -189,7 +190,8 @@ def sample_block(  # type: ignore[no-untyped-def]
         else:
             m = 0
             if deg > 0:
-                state = mix(key ^ mix(np.uint64(v) + _GOLDEN))
+                name = draw_ids[v] if draw_ids.size > 0 else v
+                state = mix(key ^ mix(np.uint64(name) + _GOLDEN))
                 for r in range(D):
                     draws[r] = uniform_below(word(state, r), draw_bound(scheme, deg, D, r))
                 m = choose(scheme, deg, D, draws, position, factor)

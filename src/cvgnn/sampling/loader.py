@@ -90,6 +90,7 @@ class BatchLoader:
         mode: `"shuffle"`: epochs over a fresh permutation, the last batch may be smaller (the published experiments);
             `"replacement"`: independent draws with replacement (Algorithm 1, line 4).
         seed: of the run.
+        read_ahead: called with every batch after it is drawn, in the thread that draws it; to read what it will need.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class BatchLoader:
         batch_size: int = 512,
         mode: BatchMode = "shuffle",
         seed: int = 0,
+        read_ahead: Callable[[Batch], object] | None = None,
     ) -> None:
         require_known("batches", mode, BATCH_MODES)
         if not isinstance(items, Items):
@@ -111,6 +113,7 @@ class BatchLoader:
         self.batch_size = require_integer("batch_size", batch_size, at_least=1)
         self.mode = mode
         self.seed = require_integer("seed", seed, at_least=0)
+        self.read_ahead = read_ahead
         self._signal = StartSignal()
         self._epochs_read = 0
 
@@ -187,4 +190,7 @@ class BatchLoader:
         # Only this mode repeats ids.
         targets, place = self.items.targets(ids, step, repeats=self.mode == "replacement")
         blocks = self.sampler.sample_unchecked(targets, step)
-        return Batch(step=step, ids=ids, place=place, blocks=blocks, inputs=blocks[0].sources if blocks else targets)
+        batch = Batch(step=step, ids=ids, place=place, blocks=blocks, inputs=blocks[0].sources if blocks else targets)
+        if self.read_ahead is not None:
+            self.read_ahead(batch)
+        return batch

@@ -83,6 +83,7 @@ class NeighborSampler:
             propagation.left.numpy(),
             propagation.right.numpy(),
             propagation.self_loop,
+            np.empty(0, np.int32) if propagation.draw_ids is None else propagation.draw_ids.numpy(),
         )
         self._make_scratch()
         # Without replacement a larger fan-out than the largest degree draws nothing more, but would size the buffers.

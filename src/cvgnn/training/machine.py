@@ -139,6 +139,7 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
     trained = graph.train_ids.numel() if config.inductive else n
     size = graph.x.dtype.itemsize if graph.x.dtype.itemsize == 8 else 4
     widths = [config.hidden] * config.hops
+    in_memory = config.estimator not in ("ns", "exact") and config.histories == "memory"
     stored = 2 if config.history_dtype == "bfloat16" else size
     rows = batch_rows(graph, config)
     dense = not isinstance(graph.x, SparseFeatures)
@@ -149,7 +150,7 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
     parts = {
         "P X": _PX_bytes(graph, config, size),
         "P": n * 4 * size + (graph.num_edges * size if graph.edge_weight is not None else 0),
-        "histories": 0 if config.estimator in ("ns", "exact") else sum(trained * (d * stored + 8) for d in widths),
+        "histories": sum(trained * (d * stored + 8) for d in widths) if in_memory else 0,
         "evaluation": size * (n * (max(widths, default=0) * matrices + 2 * C) + 2 * summed),
         "a batch": int(rows * (entry * F * dense + size * 5 * config.hidden)),
         "weights and optimizer": 5 * size * (F * config.hidden + config.hidden**2 * max(0, config.layers - 2)),
@@ -187,6 +188,8 @@ def _advice(graph: Graph, config: TrainConfig, needed: dict[str, int]) -> str:
     ways = []
     if needed["histories"] and config.history_dtype != "bfloat16":
         ways.append("history_dtype=bfloat16 halves the histories")
+    if first == "histories":
+        ways.append("histories=disk keeps them in a file")
     if first == "P X" and needed["P X"]:
         if isinstance(graph.x, SparseFeatures):
             ways.append("'cvgnn convert --propagate' keeps P X on disk")

@@ -104,6 +104,7 @@ def neighborhood(
         train_ids=none, val_ids=none, test_ids=none,
         node_names=None,
         edge_label_index=None, edge_label=None,
+        cutout=None,
         # New neighbors change rows of a stored P X.
         PX=None if graph.PX is None or added is not None else feature_rows(graph.PX, old),
         validated=True,  # a part of a valid graph; its split is empty

@@ -33,6 +33,7 @@ _PIECE = 1 << 22  # bytes hashed or written at a time: a mapped array must not b
 _LIBRARIES = ("torch", "numpy", "numba", "scipy")
 _MAY_CHANGE_BITS = ("cvgnn", "code", "plugins", "processor", *_LIBRARIES)
 _MAX_SHOWN = 20
+_NOT_IDENTITY = ("epochs", "patience", "threads", "histories")
 _EDGE_LABELS = ("edge_label_index", "edge_label")
 
 
@@ -41,10 +42,11 @@ def identity(graph: Graph, source: GraphSource, config: TrainConfig, *, threads:
 
     Args:
         graph, source: the graph, and where it came from.
-        config: all of it counts but for when training ends: `patience`, and `epochs`, on which a schedule depends.
+        config: all of it counts but for when training ends: `patience`, and `epochs`, on which a schedule depends;
+            and where `histories` are.
         threads: as used.
     """
-    options = {k: v for k, v in config.to_dict().items() if k not in ("epochs", "patience", "threads")}
+    options = {k: v for k, v in config.to_dict().items() if k not in _NOT_IDENTITY}
     # A schedule falls to zero at the last epoch, so with one the number of epochs changes every step.
     if config.schedule != "constant":
         options["schedule"] = f"{config.schedule} over {config.epochs} epochs"
@@ -78,7 +80,8 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def check_resume_options(then: dict[str, Any], now: dict[str, Any], *, folder: Path) -> None:
     """Refuse options that differ from those of the run, but for the graph's path and for when training ends."""
     # The path may change because folders move: the graph's content is compared with the checkpoint's.
-    free: dict[str, Any] = {name: now[name] for name in ("epochs", "patience", "root", "graph") if name in now}
+    may_change = ("epochs", "patience", "histories", "root", "graph")
+    free: dict[str, Any] = {name: now[name] for name in may_change if name in now}
     changes = differences({**then, **free}, now)
     require(
         not changes,

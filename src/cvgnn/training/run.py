@@ -128,6 +128,7 @@ class Run:
     def item_rows(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """The rows from which the task predicts for `ids`: outputs of nodes, or what is pooled of those of graphs."""
         index = None if ids is None else self._positions(ids, len(self.graph.y), self.task.items.kind)
+        self._require_complete(index)
         return self.task.item_rows(self.outputs, index)
 
     def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
@@ -154,6 +155,7 @@ class Run:
 
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
+        self._require_complete(None if ids is None else self._positions(ids, self.graph.num_nodes))
         return self._at(ids, functools.partial(exact_embedding, layer=layer))
 
     def predict_new(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Tensor:
@@ -192,6 +194,7 @@ class Run:
             f"task {self.task.name!r} has no labels at nodes, so it predicts nothing for new ones; predict on a graph "
             "that has them",
         )
+        self._require_complete(None)
         added, cpu = add_nodes(self.graph, x, edge_index, edge_weight), torch.device("cpu")
         ids = torch.arange(self.graph.num_nodes, self.graph.num_nodes + added.x.shape[0])
         near = neighborhood(self.graph, self.propagation.to(cpu), ids, self.model.num_layers, added=added)
@@ -240,6 +243,17 @@ class Run:
             return infer(self.model, self.features, self.propagation)[index]
         features = build_features(near.graph, near.propagation, self.config, self.model)
         return infer(self.model, features, near.propagation)[near.places]
+
+    def _require_complete(self, index: Tensor | None) -> None:
+        """Refuse nodes of a compact graph for which rows of `A` are missing; None stands for all nodes."""
+        if self.graph.cutout is None:
+            return
+        split = torch.cat([self.graph.train_ids, self.graph.val_ids, self.graph.test_ids])
+        require(
+            index is not None and bool(torch.isin(index, split).all()),
+            "a compact graph has all that decides the results of its training, validation and test nodes only; name "
+            "some of these, or predict on the whole graph (cvgnn predict --graph, cvgnn.load_run(path, graph))",
+        )
 
     def _positions(self, ids: Tensor | list[int], n: int, item: str = "node") -> Tensor:
         index = torch.as_tensor(ids)
@@ -341,7 +355,8 @@ def _train(
     with thread_count(threads):
         # A resumed run reads its histories from the checkpoint, so the exact pass that initialises them is left out.
         fresh = checkpointer is None or checkpointer.checkpoint is None
-        trainer = build_trainer(graph, config, parts=parts, initialize=fresh)
+        scratch = None if checkpointer is None else checkpointer.checkpoints.folder.parent
+        trainer = build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
         records = [] if checkpointer is None else checkpointer.restore(trainer)
         trainer.warm_up()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +34,7 @@ from cvgnn.training.parts import Parts, call_factory
 from cvgnn.training.schedules import make_schedule
 from cvgnn.training.tasks import Task, make_task
 from cvgnn.training.trainer import Trainer
+from cvgnn.utils.mapped_memory import mapped_zeros
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 NO_PARTS = Parts()
@@ -53,12 +56,16 @@ def check(graph: object, config: TrainConfig, *, memory: bool, parts: Parts = NO
         check_options(config.optimizer, **_optimizer_options(config))
     task = build_task(graph, config, parts)
     sizes, kind = task.sizes(), task.items.kind
+    if graph.cutout is not None:
+        whole = "a compact graph is trained with labels at nodes, and not with inductive; use the whole graph"
+        require(kind == "node" and not config.inductive, whole)
     if config.inductive:
         require(kind == "node", f"inductive hides nodes, so it needs a task with labels at nodes, not {task.name!r}")
         given = isinstance(found["task"], Task)
         require(not given, "inductive makes the task for the training nodes; give a class or a function as task")
     require(sizes["train"] > 0, "the training split is empty, so there is nothing to train on")
     torch_device(config.device)
+    require(config.device == "cpu" or config.histories == "memory", "histories on disk need device='cpu'")
     if config.output == "best" and sizes["val"] == 0:
         raise CvgnnError(f"output 'best' needs validation {kind}s and this graph has none; use output 'last'")
     if config.patience and sizes["val"] == 0:
@@ -74,6 +81,7 @@ def build_trainer(
     parts: Parts = NO_PARTS,
     optimizer_factory: OptimizerFactory | None = None,
     initialize: bool = True,
+    scratch: Path | None = None,
 ) -> Trainer:
     """A trainer before its first step, `P X` and the histories computed.
 
@@ -82,6 +90,7 @@ def build_trainer(
         parts: that are given as objects.
         optimizer_factory: the same as `Parts(optimizer=optimizer_factory)`.
         initialize: whether to compute the histories at `W_1`; not needed for a trainer that will be restored.
+        scratch: folder for histories on disk; that for temporary files if None.
     """
     device = torch_device(config.device)
     if optimizer_factory is not None:
@@ -92,6 +101,7 @@ def build_trainer(
         task = build_task(induced_subgraph(whole.graph, whole.items.nodes.sort().values), config, parts)
     graph = task.graph
     model = build_model(task, config, dtype=graph.x.dtype, parts=parts).to(device)
+    _check_cutout(graph, config, model)
     propagation = build_propagation(graph, config, model)
     features = build_features(graph, propagation, config, model)
     on_device = propagation.to(device)
@@ -110,10 +120,14 @@ def build_trainer(
         control=config.estimator not in ("ns", "exact"),  # whether blocks hold P - P^ too, for the histories
         seed=config.seed,
     )
+    estimator = build_estimator(model, features, on_device, config, initialize=initialize, parts=parts, scratch=scratch)
+    loader = BatchLoader(task.items, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed)
+    if config.histories == "disk" and isinstance(estimator, ControlVariate):
+        loader.read_ahead = estimator.read_ahead
     return Trainer(
         model=model,
-        estimator=build_estimator(model, features, on_device, config, initialize=initialize, parts=parts),
-        loader=BatchLoader(task.items, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed),
+        estimator=estimator,
+        loader=loader,
         optimizer=build_optimizer(model, config, parts=parts),
         task=task,
         evaluator=evaluator,
@@ -125,6 +139,27 @@ def build_trainer(
         statistics_every=config.norm_every,
         device=device,
     )
+
+
+def _check_cutout(graph: Graph, config: TrainConfig, model: Network) -> None:
+    """Refuse a part of a graph that lacks something the model reads: it would be taken as zero."""
+    if graph.cutout is None:
+        return
+    hops, needed = graph.cutout.hops, model.num_layers - 1
+    again = "compact the whole graph again with"
+    require(
+        needed <= hops,
+        f"this compact graph has the rows of {hops} hops, and a network of {model.num_layers} layers samples at "
+        f"{needed}; {again} --compact {needed}, or use fewer layers",
+    )
+    normalization = model.normalization or config.normalization
+    require(
+        not model.reads[0] or graph.PX_normalization == normalization,
+        f"this compact graph has P X for {graph.PX_normalization!r}, and the model needs {normalization!r}; {again} "
+        f"--propagate {normalization}",
+    )
+    unscaled = config.feature_norm == "none"
+    require(unscaled, "feature_norm needs the features of the whole graph; a compact one has P X of them as they are")
 
 
 def torch_device(name: str) -> torch.device:
@@ -209,6 +244,7 @@ def build_estimator(
     *,
     initialize: bool = True,
     parts: Parts = NO_PARTS,
+    scratch: Path | None = None,
 ) -> Estimator:
     """The estimator; with `initialize`, its histories hold an exact pass at `W_1` (Algorithm 1, line 2)."""
     # BatchNorm's statistics come first: the exact pass that initialises the histories uses them.
@@ -226,6 +262,7 @@ def build_estimator(
         control=config.control,
         dtype=propagation.dtype,
         storage=storage,
+        zeros=functools.partial(mapped_zeros, folder=scratch) if config.histories == "disk" else None,
     )
     estimator.to(propagation.left.device)
     if initialize:

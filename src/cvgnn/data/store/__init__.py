@@ -1,5 +1,6 @@
 """The store: a graph of any size as a folder of plain `.npy` files, opened by memory map. See docs/store.md."""
 
+from cvgnn.data.store.compact import compact_store as compact_store
 from cvgnn.data.store.contents_check import check_indices as check_indices
 from cvgnn.data.store.header import is_store as is_store
 from cvgnn.data.store.propagated_features import add_product as add_product

@@ -58,7 +58,9 @@ def check_structure(folder: Path, graph: Graph) -> None:
     """Check offsets, neighbors, weights, and the offsets and columns of sparse features."""
     with report_damage(folder):
         weight = None if graph.edge_weight is None else graph.edge_weight.numpy()
-        check_arrays(graph.indptr.numpy(), graph.indices.numpy(), weight, directed=graph.directed, suffix=".npy")
+        check_arrays(
+            graph.indptr.numpy(), graph.indices.numpy(), weight, directed=not graph.is_symmetric, suffix=".npy"
+        )
         for form, matrix in _sparse_matrices(graph):
             columns, width = matrix.indices.numpy(), matrix.num_columns
             check_offsets(f"{form}_indptr.npy", matrix.indptr.numpy(), columns.size)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, TypeVar, final
 
 from cvgnn._version import __version__
 from cvgnn.data.graph import MAX_NODES
-from cvgnn.data.propagation import NORMALIZATIONS
+from cvgnn.data.propagation import AGGREGATIONS
 from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.utils import atomic_files
 from cvgnn.utils.checked_json import add_checksum, has_valid_checksum, parse_object, short
@@ -26,6 +26,7 @@ FORMAT = "cvgnn-store"
 VERSION = 1
 HEADER = "header.json"
 MAX_HEADER_BYTES = 1 << 26
+_LATER_FIELDS = ("preprocessing", "hops")  # of the graph, which older stores do not have
 _PROBLEMS = {
     errno.ENOENT: "is missing",
     errno.EINVAL: "is not a regular file",
@@ -38,6 +39,8 @@ DTYPES = {
     **dict.fromkeys(("indices", "x_indices", "PX_indices"), "<i4"),
     **dict.fromkeys(("edge_weight", "x", "x_values", "PX", "PX_values"), "<f4|<f8"),
     "node_names": "<i8|<U[1-9][0-9]{0,5}",
+    "whole_ids": "<i4",
+    "whole_row_sums": "<f8",
 }
 """Every array of a store with a regular expression for its dtype; node names are integers or fixed-width Unicode."""
 
@@ -100,7 +103,8 @@ _Names = _Rule(
     "null or a list of strings",
     lambda v: v is None or (isinstance(v, list | tuple) and all(isinstance(name, str) for name in v)),
 )
-_Normalization = _Rule(f"null or one of {', '.join(NORMALIZATIONS)}", lambda v: v in (None, *NORMALIZATIONS))
+_Normalization = _Rule(f"null or one of {', '.join(AGGREGATIONS)}", lambda v: v in (None, *AGGREGATIONS))
+_Hops = _Rule("null or a whole number in 0..1000", lambda v: v is None or (type(v) is int and 0 <= v <= 1000))
 _Object = _Rule("null or an object", lambda v: v is None or isinstance(v, dict))
 _Shape = _Rule(
     "a list of one or two sizes",
@@ -120,6 +124,7 @@ class GraphFields:
         features: whether `x` (and `PX`) are dense matrices or CSR.
         weighted: whether there are edge weights.
         named: whether there are node names.
+        hops: of a compact store, see `cvgnn.data.graph.Cutout`; None for a whole graph.
     """
 
     name: _String
@@ -135,6 +140,7 @@ class GraphFields:
     named: _Bool
     PX_normalization: Annotated[str | None, _Normalization]
     preprocessing: Annotated[dict[str, Any] | None, _Object]
+    hops: Annotated[int | None, _Hops]
 
 
 @final
@@ -162,8 +168,9 @@ class StoreHeader:
 def write_header(folder: Path, graph: GraphFields, arrays: dict[str, ArrayEntry]) -> None:
     """Write `header.json` of a new store."""
     header = dataclasses.asdict(StoreHeader(cvgnn=__version__, graph=graph, arrays=arrays))
-    if graph.preprocessing is None:
-        del header["graph"]["preprocessing"]  # as in stores of cvgnn before it had the field
+    for field in _LATER_FIELDS:
+        if header["graph"][field] is None:
+            del header["graph"][field]  # as in stores of cvgnn before it had the field
     atomic_files.write_new(folder / HEADER, add_checksum({"format": FORMAT, "version": VERSION, **header}))
 
 
@@ -252,7 +259,7 @@ def _parse(body: dict[str, Any]) -> StoreHeader:
     require(isinstance(body["cvgnn"], str), f"cvgnn in {HEADER} must be a version, not {short(body['cvgnn'])}")
     fields = body["graph"]
     if isinstance(fields, dict):
-        fields = {"preprocessing": None, **fields}
+        fields = {**dict.fromkeys(_LATER_FIELDS), **fields}
     graph = check_fields(GraphFields, fields, f"'graph' of {HEADER}")
     names, count = graph.class_names, graph.num_classes
     require(names is None or len(names) == count, f"{HEADER} has {len(names or ())} class names for {count} classes")
@@ -298,6 +305,8 @@ def _expected_shapes(graph: GraphFields) -> dict[str, tuple[int | None, ...]]:
         shapes["edge_weight"] = (e,)
     if graph.named:
         shapes["node_names"] = (n,)
+    if graph.hops is not None:
+        shapes |= {"whole_ids": (n,), "whole_row_sums": (n,)}
     for form in ["x"] if graph.PX_normalization is None else ["x", "PX"]:
         if graph.features == "dense":
             shapes[form] = (n, f)

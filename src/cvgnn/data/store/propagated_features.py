@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cvgnn.data import Graph, Normalization, Propagation, SparseFeatures
+from cvgnn.data import Graph, Propagation, SparseFeatures
+from cvgnn.data.propagation import Aggregation
 from cvgnn.data.store import contents_check
 from cvgnn.data.store.store_reader import get_features
 from cvgnn.data.store.store_writer import StoreWriter, report_write_errors
@@ -17,7 +18,7 @@ _ENTRIES_PER_BLOCK = 1 << 21  # entries of P and X that one block of rows reads
 _ENTRIES_PER_COUNT = 1 << 22
 
 
-def add_product(writer: StoreWriter, normalization: Normalization, *, num_features: int | None = None) -> None:
+def add_product(writer: StoreWriter, normalization: Aggregation, *, num_features: int | None = None) -> None:
     """Compute `P X` of the arrays in an unfinished store, and write it there.
 
     The result has the same bits as `Propagation.product` or `product_sparse`; the memory does not depend on `F`. Then

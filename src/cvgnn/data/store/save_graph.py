@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from cvgnn.data import NORMALIZATIONS, Graph, Normalization, SparseFeatures
+from cvgnn.data import Graph, SparseFeatures
+from cvgnn.data.propagation import AGGREGATIONS, Aggregation
 from cvgnn.data.store.propagated_features import add_product
 from cvgnn.data.store.store_reader import COMMON_ARRAYS, COMMON_FIELDS
 from cvgnn.data.store.store_writer import StoreWriter
@@ -16,7 +17,7 @@ from cvgnn.utils.progress import ProgressCallback
 
 
 def write_store(
-    graph: Graph, path: Path, *, propagate: Normalization | None = None, progress: ProgressCallback | None = None
+    graph: Graph, path: Path, *, propagate: Aggregation | None = None, progress: ProgressCallback | None = None
 ) -> None:
     """Write a graph to a new store.
 
@@ -27,8 +28,9 @@ def write_store(
             never form a matrix of the features' size.
         progress: called with a stage (a file's name, `P X` or `checksums`) and a share in 0..1.
     """
-    if propagate is not None and propagate not in NORMALIZATIONS:
-        raise unknown_name("normalization", propagate, NORMALIZATIONS)
+    if propagate is not None and propagate not in AGGREGATIONS:
+        raise unknown_name("normalization", propagate, AGGREGATIONS)
+    require(graph.cutout is None, "a compact store is not written again; copy its folder, or compact the whole graph")
     require(graph.edge_label is None, "a store holds no labels of edges; train on the .npz file, or leave them out")
     require(graph.graph_ids is None, "a store holds one graph, not a set of graphs; train on the .npz file")
     with StoreWriter(path, progress=progress) as writer:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cvgnn.data import Graph, SparseFeatures
+from cvgnn.data.graph import Cutout
 from cvgnn.data.store import contents_check
 from cvgnn.data.store.header import FORMAT, VERSION, ArrayEntry, DamagedStore, open_file, read_header
 from cvgnn.errors import CvgnnError
@@ -54,7 +55,10 @@ def open_store(path: Path) -> Graph:
     fields: dict[str, Any] = {name: getattr(header.graph, name) for name in COMMON_FIELDS}
     fields |= {name: tensors.get(name) for name in COMMON_ARRAYS}
     fields |= {form: get_features(tensors, form, header.graph.num_features) for form in ("x", "PX")}
-    graph = Graph(**fields, node_names=arrays.get("node_names"), validated=True)
+    cutout = None
+    if (hops := header.graph.hops) is not None:
+        cutout = Cutout(ids=tensors["whole_ids"], row_sums=tensors["whole_row_sums"], hops=hops)
+    graph = Graph(**fields, node_names=arrays.get("node_names"), cutout=cutout, validated=True)
     contents_check.check_small(folder, graph)
     return graph
 

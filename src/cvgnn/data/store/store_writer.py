@@ -20,12 +20,13 @@ from cvgnn.data.store.header import ArrayEntry, DamagedStore, GraphFields, check
 from cvgnn.data.store.store_reader import compute_sha256, npy_header, open_store
 from cvgnn.errors import CvgnnError, require
 from cvgnn.utils import atomic_files
+from cvgnn.utils.mapped_memory import allocate
 from cvgnn.utils.progress import ProgressCallback, no_progress
 
 _PIECE = 1 << 20
 _DEFAULTS = {
     "name": "graph", "class_names": None, "directed": False, "split": "given", "PX_normalization": None,
-    "preprocessing": None,
+    "preprocessing": None, "hops": None,
 }  # fmt: skip
 
 
@@ -127,7 +128,8 @@ class StoreWriter:
         file = self._new_file(name, dtype)
         with report_write_errors(self.path):
             array: np.memmap[Any, Any] = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
-            _allocate(file, array.offset + prod(shape) * array.itemsize)
+            with file.open("r+b") as handle:
+                allocate(handle.fileno(), array.offset + prod(shape) * array.itemsize)
         self._arrays[name] = array
         return array
 
@@ -222,17 +224,6 @@ def _check_output(path: Path) -> None:
 def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):
         folder.rmdir()
-
-
-def _allocate(file: Path, size: int) -> None:
-    """Allocate the disk space of a file: a full disk is an error now, and not a SIGBUS when a page is written."""
-    if hasattr(os, "posix_fallocate"):
-        with file.open("r+b") as handle:
-            try:
-                os.posix_fallocate(handle.fileno(), 0, size)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                    raise
 
 
 def _graph_fields(fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> GraphFields:
