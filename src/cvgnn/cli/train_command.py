@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,11 +15,12 @@ import tyro
 
 from cvgnn.cli.argv import is_given, option, parse
 from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
-from cvgnn.errors import CvgnnError, require
+from cvgnn.errors import CvgnnError, require, require_integer, require_number
 from cvgnn.registry import plugin_options
 
 if TYPE_CHECKING:
     from cvgnn.training import Callback
+    from cvgnn.training.processes import Processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,12 @@ class TrainCommand:
     check_memory: bool = True
     """Refuse a run that does not fit into memory, before it starts."""
 
+    ranks: int = 1
+    """Start so many processes on this machine, for a graph that cvgnn partition has written (docs/distributed.md)."""
+
+    timeout: float = 300.0
+    """With several ranks: seconds after which a rank that does not answer ends the run."""
+
     exact: bool = False
     """With --resume: refuse other versions of cvgnn, torch or numpy and another processor, which may change the last
     bits of the result; without this option they are a warning."""
@@ -62,38 +71,76 @@ class TrainCommand:
 def train_command(argv: Sequence[str]) -> int:
     """Parse the options, train with a progress bar, print the result."""
     command = _parse(argv)
+    require_integer("ranks", command.ranks, at_least=1)
+    require_number("timeout", command.timeout, "a number of at least 1", at_least=1.0)
 
     # Imported here: torch takes seconds to import, and --help or a wrong option should not wait for it.
+    from cvgnn.cli.output import given_globally
+    from cvgnn.distributed.partition import Partition, is_partition
+    from cvgnn.distributed.ranks import Ranks, world_size
+    from cvgnn.distributed.sharded_run import ShardedProcesses, launch
+    from cvgnn.training.processes import ONE
+
+    path, started = command.source.graph, world_size()
+    if path is None or not is_partition(path):
+        require(
+            max(command.ranks, started) == 1,
+            "several ranks train on a partitioned graph; make one with 'cvgnn partition' and name it with --graph",
+        )
+        return _train(command, argv, ONE)
+    require(started in (1, command.ranks) or command.ranks == 1, f"{started} ranks are started; leave --ranks out")
+    if command.ranks > started:
+        return launch(command.ranks, ["train", *argv, *given_globally(), *plugin_options()])
+    with closing(Ranks(command.timeout)) as ranks:
+        return _train(command, argv, ShardedProcesses(Partition(path), ranks))
+
+
+def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> int:
     from cvgnn.cli.console import TrainProgress
-    from cvgnn.cli.output import set_result
+    from cvgnn.cli.output import only_errors, set_result
+    from cvgnn.distributed.sharded_run import RankLog, ShardedProcesses
     from cvgnn.training.defaults import choose_config
     from cvgnn.training.graph_source import load_source, report_lost_graph
     from cvgnn.training.run import train
     from cvgnn.training.run_folder import RunFolder
     from cvgnn.training.trainer_builder import check
 
-    config, path = command.config, command.resume or command.out
+    config, path, leads = command.config, command.resume or command.out, processes.rank == 0
+    sharded = processes if isinstance(processes, ShardedProcesses) else None
+    if not leads:
+        only_errors()
     events = _event_folder(command)
-    folder = None if path is None else RunFolder(path, resume=command.resume is not None)
+    # torchrun starts the same command again after a failure (--max-restarts): it continues the run that it finds.
+    restarted = command.out is not None and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    resume = command.resume is not None or (restarted and (command.out / "config.json").is_file())  # type: ignore[operator]
+    folder = None if path is None else RunFolder(path, resume=resume)
     for name in ("check_memory", "exact"):
         value = getattr(command, name)
         require(isinstance(value, bool), f"{name} must be True or False, not {value!r}")
     from_file = command.resume is not None or command.settings is not None
-    graph = load_source(command.source, trusted=not from_file or option(argv, "--root") is not None)
+    graph = (
+        load_source(command.source, trusted=not from_file or option(argv, "--root") is not None)
+        if sharded is None
+        else sharded.graph(command.source)
+    )
     defaults = command.defaults or ("fixed" if from_file or command.source.graph is None else "auto")
     if defaults != "fixed":
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")
         given = {name: value for name, value in vars(config).items() if is_given(argv, name)}
         config = choose_config(graph, defaults, given)
-    check(graph, config, memory=command.check_memory)
+    check(graph, config, memory=command.check_memory and sharded is None)
+    callbacks: list[Callback] = []
+    if sharded is not None:
+        sharded.require_equal({**config.to_dict(), "out": str(path)})
+        callbacks += [] if path is None else [RankLog(path, sharded)]
     console = TrainProgress(graph, config, ignore_write_errors=folder is not None)
-    console.header()
-    callbacks: list[Callback] = [console]
-    if events is not None:
+    if leads:
+        console.header()
+        callbacks.append(console)
+    if events is not None and leads:
         from cvgnn.training.tensorboard import TensorBoard
 
-        options, resume = command.source.to_dict(), command.resume is not None
-        callbacks.append(TensorBoard(events, config, options=options, resume=resume))
+        callbacks.append(TensorBoard(events, config, options=command.source.to_dict(), resume=resume))
     advice = "start again" if path is None else f"continue with: cvgnn train --resume {path}"
     with report_lost_graph(command.source, advice):
         run = train(
@@ -105,9 +152,11 @@ def train_command(argv: Sequence[str]) -> int:
             plan=command.plan,
             command=shlex.join(["cvgnn", "train", *argv, *plugin_options()]),
             exact=command.exact,
+            processes=processes,
         )
-    console.summary(run.result, path)
-    set_result({**run.result, "out": None if path is None else str(path)})
+    if leads:
+        console.summary(run.result, path)
+        set_result({**run.result, "out": None if path is None else str(path)})
     return 0
 
 

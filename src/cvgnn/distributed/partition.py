@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final, get_args
@@ -338,14 +338,28 @@ class Partition:
         columns = arrays["indptr"], arrays["indices"], weight
         return Shard(number=s, low=low, high=high, columns=columns, before=arrays["before"], x=x, PX=PX)
 
-    def own_shards(self, rank: int, ranks: int) -> Iterator[Shard]:
-        """The shards of a rank."""
+    def shard_bytes(self) -> int:
+        """Bytes of the files of all shards."""
+        return sum(entry["bytes"] for name, entry in self._entries.items() if name.startswith("shard-"))
+
+    def own_numbers(self, rank: int, ranks: int) -> range:
+        """The numbers of the shards of a rank."""
         require(
             self.num_shards % ranks == 0,
             f"{ranks} ranks cannot share {self.num_shards} shards; start a number of ranks that divides it",
         )
         each = self.num_shards // ranks
-        return (self.shard(s) for s in range(rank * each, (rank + 1) * each))
+        return range(rank * each, (rank + 1) * each)
+
+    def verify(self, shards: Sequence[int]) -> None:
+        """Check the SHA-256 of the files of some shards, and of those that all share."""
+        folders = ["", *(f"shard-{s:04d}" for s in shards)]
+        for name, entry in self._entries.items():
+            if name.rpartition("/")[0] in folders:
+                with atomic_files.open_regular(self.path / f"{name}.npy") as file:
+                    sha256 = compute_sha256(file, no_progress, "checksums", 0, 1)
+                if sha256 != entry["sha256"]:
+                    raise DamagedStore(self.path, f"the SHA-256 of {name}.npy is not the one in {HEADER}")
 
 
 def is_partition(path: Path) -> bool:

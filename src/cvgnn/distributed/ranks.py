@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from cvgnn.errors import CvgnnError, require
+
+_SURVIVORS_REPORT = 5.0  # seconds within which the other ranks have noticed the same loss
 
 
 def tree_sum(parts: Sequence[Tensor]) -> Tensor:
@@ -32,6 +39,9 @@ def tree_sum(parts: Sequence[Tensor]) -> Tensor:
 class Ranks:
     """This process among those of the run.
 
+    RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT come from torchrun. Under `srun` the user exports the last two, and
+    Slurm's own variables give the others.
+
     Args:
         timeout: seconds after which a rank that does not answer ends the run.
     """
@@ -40,11 +50,26 @@ class Ranks:
         self.rank, self.size = 0, 1
         self.bytes_sent = 0
         self.messages = 0
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            # RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT come from torchrun, or from Slurm through its variables.
-            if not dist.is_initialized():
-                dist.init_process_group("gloo", timeout=timedelta(seconds=timeout))
-            self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.hosts = [socket.gethostname()]
+        self._store: Any = None
+        if world_size() > 1:
+            limit = timedelta(seconds=timeout)
+            try:
+                self._store, self.rank, self.size = next(rendezvous("env://", timeout=limit))
+                self._store.set_timeout(limit)
+                dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
+            except (RuntimeError, ValueError) as error:
+                at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+                raise CvgnnError(
+                    f"rank {os.environ.get('RANK')} on {self.hosts[0]} did not meet the other ranks at {at} within "
+                    f"{timeout:g} s ({_first_line(error)}); check that all of them run and reach this address"
+                ) from None
+            self.hosts = self.exchange(self.hosts[0])
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self.size > 1:
+            dist.destroy_process_group()
 
     def to_owners(self, rows: Tensor, counts: Sequence[int]) -> list[Tensor]:
         """Send to each rank its rows; returns this rank's rows from every rank, in the order of the ranks.
@@ -85,17 +110,22 @@ class Ranks:
         """Whether all ranks say yes."""
         return all(self.counts(int(ok)))
 
+    def exchange(self, value: Any) -> list[Any]:
+        """A JSON value of every rank. (Not torch's `all_gather_object`, which unpickles what it receives.)"""
+        if self.size == 1:
+            return [value]
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        counts = self.counts(data.numel())
+        return [json.loads(bytes(part.tolist())) for part in torch.split(self.gather(data, counts), counts)]
+
     def require_equal(self, what: dict[str, Any]) -> None:
         """Refuse a rank that has other data, options or versions than rank 0, naming the difference."""
-        if self.size == 1:
-            return
-        everybody: list[Any] = [None] * self.size
-        dist.all_gather_object(everybody, what)
+        everybody = self.exchange(what)
         for rank, theirs in enumerate(everybody):
             different = [name for name in what if theirs.get(name) != everybody[0].get(name)]
             require(
                 not different,
-                f"rank {rank} ({theirs.get('host')}) differs from rank 0 ({everybody[0].get('host')}): "
+                f"rank {rank} on {self.hosts[rank]} differs from rank 0 on {self.hosts[0]}: "
                 + "; ".join(f"{name} is {theirs.get(name)!r}, not {everybody[0].get(name)!r}" for name in different),
             )
 
@@ -103,21 +133,42 @@ class Ranks:
         self.bytes_sent += elements * like.element_size()
         self.messages += self.size - 1
 
-    def _naming_the_failure(self) -> _Failure:
-        return _Failure(self)
-
-
-class _Failure:
-    """Raises errors of the network as a `CvgnnError` with this rank and what to do."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RuntimeError):
+    @contextmanager
+    def _naming_the_failure(self) -> Iterator[None]:
+        """Raise errors of the network as a `CvgnnError` that names the lost ranks and their hosts."""
+        try:
+            yield
+        except RuntimeError as error:
             raise CvgnnError(
-                f"rank {self._ranks.rank} lost another rank, which died, hangs or cannot be reached "
-                f"({str(error).splitlines()[0][:200]}); resume the run from its last checkpoint"
+                f"rank {self.rank} on {self.hosts[min(self.rank, len(self.hosts) - 1)]} lost {self._lost()}, which "
+                f"died, hangs or cannot be reached ({_first_line(error)}); continue the run from its last checkpoint "
+                "with --resume, on any number of ranks that divides the shards"
             ) from None
+
+    def _lost(self) -> str:
+        """The ranks that do not say, within some seconds, that they have lost somebody."""
+        lost = list(range(self.size))
+        try:
+            self._store.set(f"survivor/{self.rank}", "")
+            deadline = time.monotonic() + _SURVIVORS_REPORT
+            while lost and time.monotonic() < deadline:
+                lost = [rank for rank in lost if not self._store.check([f"survivor/{rank}"])]
+                time.sleep(0.1)
+        except RuntimeError:  # the host of the store is gone
+            return "another rank"
+        names = [f"rank {rank} on {self.hosts[rank]}" for rank in lost if rank < len(self.hosts)]
+        return " and ".join(names) if 0 < len(names) < self.size else "another rank"
+
+
+def world_size() -> int:
+    """How many ranks the launcher started; 1 without one."""
+    environment = os.environ
+    # Slurm sets its variables also where no rank is meant to meet others: an address says that they are.
+    if "RANK" not in environment and "SLURM_PROCID" in environment and "MASTER_ADDR" in environment:
+        environment["RANK"], environment["WORLD_SIZE"] = environment["SLURM_PROCID"], environment["SLURM_NTASKS"]
+        environment.setdefault("MASTER_PORT", "29500")
+    return int(environment.get("WORLD_SIZE", "1"))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -150,13 +151,18 @@ class ShardedNetwork:
         self._copies = [copy.deepcopy(model) for _ in shards]
         for each in self._copies:
             each.readout = None
-            for mine, theirs in zip(each.parameters(), self._parameters(), strict=True):
-                mine.data = theirs.data
+        _share([list(each.parameters()) for each in self._copies], [p.data for p in network_parameters(model)])
 
-    def _parameters(self) -> list[nn.Parameter]:
-        readout = self.model.readout
-        others = set() if readout is None else {id(parameter) for parameter in readout.parameters()}
-        return [parameter for parameter in self.model.parameters() if id(parameter) not in others]
+    @contextmanager
+    def weights_of(self, model: Network) -> Iterator[None]:
+        """Compute with the weights that another network has now, such as their average."""
+        copied = [list(each.parameters()) for each in self._copies]
+        own = [parameter.data for parameter in copied[0]]
+        try:
+            _share(copied, [parameter.data for parameter in network_parameters(model)])
+            yield
+        finally:
+            _share(copied, own)
 
     def forward(self, batch: Batch) -> tuple[Tensor, list[Tensor], list[int]]:
         """The outputs of the batch's distinct nodes, a leaf on every rank; those of each shard; nodes of each rank."""
@@ -217,7 +223,7 @@ class ShardedNetwork:
             each.zero_grad(set_to_none=True)
         total = tree_sum(self.ranks.gather_equal(tree_sum(flat)))
         start = 0
-        for parameter in self._parameters():
+        for parameter in network_parameters(self.model):
             size = parameter.numel()
             if parameter.requires_grad:
                 parameter.grad = total[start : start + size].view_as(parameter).clone()
@@ -296,6 +302,18 @@ class ShardedNetwork:
             first = sum(counts[: self.shards[0].number])
             rows = rows[first : first + sum(mine)]
         return list(torch.split(rows, mine))
+
+
+def network_parameters(model: Network) -> list[nn.Parameter]:
+    """Those of the network itself, without its readout."""
+    others = set() if model.readout is None else {id(parameter) for parameter in model.readout.parameters()}
+    return [parameter for parameter in model.parameters() if id(parameter) not in others]
+
+
+def _share(copies: Sequence[Sequence[nn.Parameter]], weights: Sequence[Tensor]) -> None:
+    for each in copies:
+        for parameter, weight in zip(each, weights, strict=True):
+            parameter.data = weight
 
 
 def _gradient(tensor: Tensor) -> Tensor:

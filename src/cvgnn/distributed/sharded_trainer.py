@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from cvgnn.training.schedules import make_schedule
 from cvgnn.training.tasks import Task
 from cvgnn.training.trainer import Trainer
 from cvgnn.training.trainer_builder import NO_PARTS, build_model, build_optimizer, build_task
+from cvgnn.utils.mapped_memory import mapped_zeros
 
 
 @final
@@ -71,7 +73,8 @@ class ShardedEvaluator(Evaluator):
         """`[N, out_channels]`; only the rows of the split are computed for the others to see."""
         network = self.network
         assert network is not None
-        *_, (_, outputs) = network.exact()
+        with network.weights_of(model):
+            *_, (_, outputs) = network.exact()
         graph = self.task.graph
         split = torch.cat([graph.train_ids, graph.val_ids, graph.test_ids]).sort().values
         starts = torch.from_numpy(network.sampler.partition.starts)
@@ -105,7 +108,7 @@ def build_sharded_trainer(
     model = build_model(task, config, dtype=partition.graph.x.dtype, parts=parts)
     check_sharded(partition, config, model, task, parts)
     normalization: Any = model.normalization or config.normalization
-    shards = list(partition.own_shards(ranks.rank, ranks.size))
+    shards = [partition.shard(s) for s in partition.own_numbers(ranks.rank, ranks.size)]
     sampler = ShardSampler(
         partition,
         shards,
@@ -123,7 +126,7 @@ def build_sharded_trainer(
         sources = [_source(matrix, config) for matrix in (shard.PX, shard.x)]
         features = sources[0] if aggregated else sources[1]
         features.own = sources[1] if own or not aggregated else None
-        estimators.append(ShardEstimator(shard, _estimator(features, model, config)))
+        estimators.append(ShardEstimator(shard, _estimator(features, model, config, scratch)))
     network = ShardedNetwork(model, shards, estimators, sampler, ranks)
     if initialize and sampler.control:
         for k, (_, hidden) in zip(range(1, model.num_layers), network.exact(), strict=False):
@@ -185,7 +188,7 @@ def _source(matrix: Tensor | SparseFeatures, config: TrainConfig) -> FeatureSour
     return DenseSource(matrix.to(torch.bfloat16) if config.feature_dtype == "bfloat16" else matrix, matrix.dtype)
 
 
-def _estimator(features: FeatureSource, model: Network, config: TrainConfig) -> Estimator:
+def _estimator(features: FeatureSource, model: Network, config: TrainConfig, scratch: Path | None) -> Estimator:
     if config.estimator in ("ns", "exact"):
         return SampledSum(features)
     return ControlVariate(
@@ -195,4 +198,5 @@ def _estimator(features: FeatureSource, model: Network, config: TrainConfig) -> 
         control=config.control,
         dtype=features.dtype,
         storage=torch.bfloat16 if config.history_dtype == "bfloat16" else features.dtype,
+        zeros=functools.partial(mapped_zeros, folder=scratch) if config.histories == "disk" else None,
     )

@@ -31,10 +31,11 @@ from cvgnn.training.callbacks import Callback, callback_scope
 from cvgnn.training.checkpoint import Checkpointer, read_tensors
 from cvgnn.training.graph_source import load_source
 from cvgnn.training.guard import Diverged
-from cvgnn.training.machine import default_threads, describe_machine, peak_rss_bytes, thread_count
+from cvgnn.training.machine import describe_machine, peak_rss_bytes, thread_count
 from cvgnn.training.neighborhood import neighborhood
 from cvgnn.training.new_nodes import add_nodes
 from cvgnn.training.parts import Parts
+from cvgnn.training.processes import ONE, Processes
 from cvgnn.training.run_folder import MetricsLog, RunFolder, check_is_folder, read_metrics, read_object, read_settings
 from cvgnn.training.tasks import METRICS, TASKS, Task, make_task
 from cvgnn.training.tasks.edge_tasks import PAIRS_AT_A_TIME
@@ -45,7 +46,6 @@ from cvgnn.training.trainer_builder import (
     build_model,
     build_propagation,
     build_task,
-    build_trainer,
     check,
 )
 from cvgnn.utils.checked_json import short
@@ -282,6 +282,7 @@ def train(
     command: str | None = None,
     exact: bool = False,
     return_on_interrupt: bool = False,
+    processes: Processes = ONE,
 ) -> Run:
     """Train a network. `cvgnn.fit`, `cvgnn train` and every run of a sweep come here.
 
@@ -298,34 +299,41 @@ def train(
         exact: refuse to resume where other versions or another processor could change the last bits.
         return_on_interrupt: without a folder, Ctrl-C ends the training after the current step, and the run so far is
             returned.
+        processes: that train the run together.
     """
     check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
     _warn_about_scales(graph)
     source = source or _PYTHON_GRAPH
     if folder is None:
-        threads = config.threads or default_threads(graph, config)
+        threads = config.threads or processes.threads(graph, config)
         with stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext() as asked:
-            return _train(graph, config, callbacks, parts, threads=threads, source=source, stop=asked)
-    with folder.opened(), stop_requests() as stop:
-        checkpointer = Checkpointer(folder, graph, source, config, plan=plan, stop=stop, exact=exact)
-        if config.epochs > len(checkpointer.records):
-            folder.remove_result()  # a folder with a result is complete
-        # Written before the first step: a run that is killed at once can be resumed from its config alone.
-        folder.write_config(source, config)
-        folder.write_preprocessing(graph.preprocessing)
+            return _train(graph, config, callbacks, parts, processes, threads=threads, source=source, stop=asked)
+    leads = processes.rank == 0  # and writes the files of the run
+    with folder.opened() if leads else nullcontext(), stop_requests() as stop:
+        checkpointer = Checkpointer(
+            folder, graph, source, config, plan=plan, stop=stop, exact=exact, processes=processes
+        )
         # The checkpointer comes last: an epoch in a checkpoint is in metrics.jsonl, and the user's callbacks saw it.
-        every = [MetricsLog(folder.metrics), *callbacks, checkpointer]
+        every = [*callbacks, checkpointer]
+        if leads:
+            if config.epochs > len(checkpointer.records):
+                folder.remove_result()  # a folder with a result is complete
+            # Written before the first step: a run that is killed at once can be resumed from its config alone.
+            folder.write_config(source, config)
+            folder.write_preprocessing(graph.preprocessing)
+            every.insert(0, MetricsLog(folder.metrics))
         try:
             run = _train(
-                graph, config, every, parts, threads=checkpointer.threads, source=source,
+                graph, config, every, parts, processes, threads=checkpointer.threads, source=source,
                 checkpointer=checkpointer,
             )  # fmt: skip
         except Diverged as error:
             last = checkpointer.checkpoints.last
             kept = "there is no checkpoint" if last is None else f"the last good checkpoint is {last}"
             raise CvgnnError(f"{error}, in a new folder; {kept}") from None
-        about = {"command": command, "machine": describe_machine()}
-        folder.write_result({**run.result, **about}, run.model)
+        if leads:
+            about = {"command": command, "machine": describe_machine()}
+            folder.write_result({**run.result, **about}, run.model)
     return dataclasses.replace(run, path=folder.path)
 
 
@@ -345,6 +353,7 @@ def _train(
     config: TrainConfig,
     callbacks: Sequence[Callback],
     parts: Parts,
+    processes: Processes,
     *,
     threads: int,
     source: GraphSource,
@@ -356,7 +365,7 @@ def _train(
         # A resumed run reads its histories from the checkpoint, so the exact pass that initialises them is left out.
         fresh = checkpointer is None or checkpointer.checkpoint is None
         scratch = None if checkpointer is None else checkpointer.checkpoints.folder.parent
-        trainer = build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
+        trainer = processes.build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
         records = [] if checkpointer is None else checkpointer.restore(trainer)
         trainer.warm_up()
 

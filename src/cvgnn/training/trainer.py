@@ -161,7 +161,9 @@ class Trainer:
         p = self.position
         if not self.guard.skip_bad or p.skipped_in_a_row + 1 >= self.guard.most_skipped:
             # Computed again here, because a good step should not pay for the search.
-            what = first_bad(self.model, batch, self.estimator, loss)
+            what = f"the loss is {loss}, or a gradient or hidden representation is infinite or NaN"
+            if self.gradient is None:
+                what = first_bad(self.model, batch, self.estimator, loss)
             if self.guard.skip_bad:
                 what += f" (and the {p.skipped_in_a_row} steps before were skipped)"
             ids, names = batch.ids.cpu().numpy(), self.task.graph.node_names

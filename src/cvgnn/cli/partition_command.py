@@ -1,0 +1,88 @@
+"""`cvgnn partition`: cut a graph into shards, to train on it with several processes or machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from cvgnn.cli.argv import parse
+from cvgnn.config import GraphSource
+from cvgnn.utils.formatting import format_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionCommand:
+    """Cut a graph into shards, to train on it with several processes or machines (docs/distributed.md).
+
+    IN is a store, or any other form of a graph with labels at nodes (see docs/files.md).
+    """
+
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IN")]
+    """The graph to read."""
+
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
+    """Folder for the shards, new or empty."""
+
+    shards: int = 8
+    """How many, a power of two. Every number of ranks that divides it gives the same bits."""
+
+    method: Literal["metis", "stream", "range"] = "stream"
+    """metis = the fewest edges between shards (needs pymetis), stream = one greedy pass, range = keeps the order of the
+    nodes."""
+
+    propagate: Literal["symmetric", "random-walk", "mean", "sum"] = "mean"
+    """Normalization of the stored P X: mean for SAGE, sum for GIN, symmetric or random-walk for GCN and GCNII."""
+
+
+def partition_command(argv: Sequence[str]) -> int:
+    """Parse the options, write the shards, and print their quality and cost."""
+    command = parse(PartitionCommand, argv, prog="cvgnn partition", flags=True)
+
+    # Imported only now: torch takes seconds, and --help or a wrong option should not wait for it.
+    from cvgnn.cli.output import Output, set_result
+    from cvgnn.distributed.cost import rank_bytes, sent_bytes
+    from cvgnn.distributed.partition import Partition, partition_graph
+    from cvgnn.training.defaults import choose_config
+    from cvgnn.training.graph_source import load_source
+    from cvgnn.utils.progress import ProgressReporter
+
+    output, start = Output(ignore_write_errors=False), time.monotonic()
+    graph = load_source(GraphSource(graph=command.source))
+    with ProgressReporter("writing") as progress:
+        balance = partition_graph(
+            graph, command.out, shards=command.shards, method=command.method, propagate=command.propagate,
+            progress=progress,
+        )  # fmt: skip
+    output.show(str(graph))
+    output.show(
+        f"{command.shards} shards by {command.method!r}: {balance.edge_cut:.1%} of the edges join two shards; the "
+        f"largest shard has {balance.nodes:.2f} times the mean's nodes, {balance.edges:.2f} times its edges and "
+        f"{balance.train:.2f} times its training nodes"
+    )
+    partition, costs = Partition(command.out), []
+    model = {"mean": "sage", "sum": "gin"}.get(command.propagate, "gcn")
+    config = choose_config(graph, "auto", {"model": model})
+    counts = [2**k for k in range(command.shards.bit_length())]
+    for ranks in counts:
+        memory, sent = rank_bytes(partition, config, ranks), sent_bytes(partition, config, ranks)
+        costs.append({"ranks": ranks, "memory_bytes": sum(memory.values()), "sent_bytes_per_step": round(sent)})
+        output.show(
+            f"{ranks} rank{'s' * (ranks > 1)}: each holds about {format_bytes(sum(memory.values()))} "
+            f"({format_bytes(memory['shards'])} of it mapped) and sends {format_bytes(round(sent))} a step of "
+            f"{config.batch_size} nodes at width {config.hidden}"
+        )
+    num_bytes = partition.shard_bytes()
+    output.show(f"written to {command.out}: {format_bytes(num_bytes)} in {time.monotonic() - start:.1f} s")
+    set_result(
+        {
+            "nodes": graph.num_nodes, "entries": graph.num_edges, "shards": command.shards, "method": command.method,
+            "propagate": command.propagate, **balance._asdict(), "costs": costs, "out": str(command.out),
+            "bytes": num_bytes,
+        }
+    )  # fmt: skip
+    return 0
