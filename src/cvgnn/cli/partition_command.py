@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from cvgnn.cli.argv import parse
-from cvgnn.config import GraphSource
+from cvgnn.config import GraphSource, make_config
 from cvgnn.utils.formatting import format_bytes
 
 
@@ -35,8 +35,9 @@ class PartitionCommand:
     """metis = the fewest edges between shards (needs pymetis), stream = one greedy pass, range = keeps the order of the
     nodes."""
 
-    propagate: Literal["symmetric", "random-walk", "mean", "sum"] = "mean"
-    """Normalization of the stored P X: mean for SAGE, sum for GIN, symmetric or random-walk for GCN and GCNII."""
+    propagate: Literal["symmetric", "random-walk", "mean", "sum"] | None = None
+    """Normalization of the stored P X: mean for SAGE, sum for GIN, symmetric or random-walk for GCN and GCNII; by
+    default that of the model which cvgnn train chooses for the graph."""
 
 
 def partition_command(argv: Sequence[str]) -> int:
@@ -47,26 +48,30 @@ def partition_command(argv: Sequence[str]) -> int:
     from cvgnn.cli.output import Output, set_result
     from cvgnn.distributed.cost import rank_bytes, sent_bytes
     from cvgnn.distributed.partition import Partition, partition_graph
-    from cvgnn.training.defaults import choose_config
+    from cvgnn.training.defaults import default_options
     from cvgnn.training.graph_source import load_source
     from cvgnn.utils.progress import ProgressReporter
 
     output, start = Output(ignore_write_errors=False), time.monotonic()
     graph = load_source(GraphSource(graph=command.source))
+    models = {"mean": "sage", "sum": "gin", "symmetric": "gcn", "random-walk": "gcn"}
+    options = default_options(graph, "auto")
+    if command.propagate is not None:
+        options["model"] = models[command.propagate]
+    config = make_config(**options)
+    propagate = command.propagate or ("mean" if config.model == "sage" else "symmetric")
     with ProgressReporter("writing") as progress:
         balance = partition_graph(
-            graph, command.out, shards=command.shards, method=command.method, propagate=command.propagate,
-            progress=progress,
+            graph, command.out, shards=command.shards, method=command.method, propagate=propagate, progress=progress
         )  # fmt: skip
     output.show(str(graph))
     output.show(
-        f"{command.shards} shards by {command.method!r}: {balance.edge_cut:.1%} of the edges join two shards; the "
+        f"{command.shards} shards by {command.method!r}, P X {propagate}: {balance.edge_cut:.1%} of the edges join two "
+        "shards; the "
         f"largest shard has {balance.nodes:.2f} times the mean's nodes, {balance.edges:.2f} times its edges and "
         f"{balance.train:.2f} times its training nodes"
     )
     partition, costs = Partition(command.out), []
-    model = {"mean": "sage", "sum": "gin"}.get(command.propagate, "gcn")
-    config = choose_config(graph, "auto", {"model": model})
     counts = [2**k for k in range(command.shards.bit_length())]
     for ranks in counts:
         memory, sent = rank_bytes(partition, config, ranks), sent_bytes(partition, config, ranks)
@@ -81,7 +86,7 @@ def partition_command(argv: Sequence[str]) -> int:
     set_result(
         {
             "nodes": graph.num_nodes, "entries": graph.num_edges, "shards": command.shards, "method": command.method,
-            "propagate": command.propagate, **balance._asdict(), "costs": costs, "out": str(command.out),
+            "propagate": propagate, **balance._asdict(), "costs": costs, "out": str(command.out),
             "bytes": num_bytes,
         }
     )  # fmt: skip

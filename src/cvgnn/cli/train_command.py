@@ -75,10 +75,9 @@ def train_command(argv: Sequence[str]) -> int:
     require_number("timeout", command.timeout, "a number of at least 1", at_least=1.0)
 
     # Imported here: torch takes seconds to import, and --help or a wrong option should not wait for it.
-    from cvgnn.cli.output import given_globally
     from cvgnn.distributed.partition import Partition, is_partition
     from cvgnn.distributed.ranks import Ranks, world_size
-    from cvgnn.distributed.sharded_run import ShardedProcesses, launch
+    from cvgnn.distributed.sharded_run import ShardedProcesses
     from cvgnn.training.processes import ONE
 
     path, started = command.source.graph, world_size()
@@ -88,17 +87,15 @@ def train_command(argv: Sequence[str]) -> int:
             "several ranks train on a partitioned graph; make one with 'cvgnn partition' and name it with --graph",
         )
         return _train(command, argv, ONE)
-    require(started in (1, command.ranks) or command.ranks == 1, f"{started} ranks are started; leave --ranks out")
-    if command.ranks > started:
-        return launch(command.ranks, ["train", *argv, *given_globally(), *plugin_options()])
+    require(1 in (started, command.ranks) or started == command.ranks, f"{started} ranks run; leave --ranks out")
     with closing(Ranks(command.timeout)) as ranks:
         return _train(command, argv, ShardedProcesses(Partition(path), ranks))
 
 
 def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> int:
     from cvgnn.cli.console import TrainProgress
-    from cvgnn.cli.output import only_errors, set_result
-    from cvgnn.distributed.sharded_run import RankLog, ShardedProcesses
+    from cvgnn.cli.output import given_globally, only_errors, set_result
+    from cvgnn.distributed.sharded_run import RankLog, ShardedProcesses, launch
     from cvgnn.training.defaults import choose_config
     from cvgnn.training.graph_source import load_source, report_lost_graph
     from cvgnn.training.run import train
@@ -131,6 +128,9 @@ def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> 
     check(graph, config, memory=command.check_memory and sharded is None)
     callbacks: list[Callback] = []
     if sharded is not None:
+        sharded.check(config, ranks=command.ranks)
+        if command.ranks > sharded.ranks.size:
+            return launch(command.ranks, ["train", *argv, *given_globally(), *plugin_options()])
         sharded.require_equal({**config.to_dict(), "out": str(path)})
         callbacks += [] if path is None else [RankLog(path, sharded)]
     console = TrainProgress(graph, config, ignore_write_errors=folder is not None)

@@ -10,17 +10,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, final
 
+import torch
+
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.data import Graph
 from cvgnn.distributed.partition import Partition
 from cvgnn.distributed.ranks import Ranks
-from cvgnn.distributed.sharded_trainer import build_sharded_trainer
+from cvgnn.distributed.sharded_trainer import build_sharded_trainer, check_sharded
 from cvgnn.errors import require
 from cvgnn.training.callbacks import Callback, line
 from cvgnn.training.machine import describe_machine
 from cvgnn.training.parts import Parts
 from cvgnn.training.processes import Processes
 from cvgnn.training.trainer import EpochRecord, Trainer
+from cvgnn.training.trainer_builder import NO_PARTS, build_model, build_task
 
 T = TypeVar("T")
 _log = logging.getLogger("cvgnn")
@@ -45,6 +48,14 @@ class ShardedProcesses(Processes):
         given = [name for name, value in source.to_dict().items() if value != default.to_dict()[name]]
         require(not given, f"a partitioned graph is as it was partitioned, so {', '.join(given)} would do nothing")
         return self._partition.graph
+
+    def check(self, config: TrainConfig, *, ranks: int) -> None:
+        """Refuse, before any work, what cannot be trained on shards or on so many ranks."""
+        self._partition.own_numbers(0, ranks)
+        task = build_task(self._partition.graph, config)
+        with torch.device("meta"):
+            model = build_model(task, config, dtype=self._partition.graph.x.dtype)
+        check_sharded(self._partition, config, model, task, NO_PARTS)
 
     def require_equal(self, options: dict[str, Any]) -> None:
         """Refuse, before any work, a rank with other data, options or versions."""
