@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,20 +15,31 @@ from cvgnn.config import make_config
 from cvgnn.distributed.partition import Partition
 from cvgnn.distributed.ranks import Ranks
 from cvgnn.distributed.sharded_trainer import build_sharded_trainer
+from cvgnn.training.machine import thread_count
+from cvgnn.training.resume import tensor_bytes
 
 
-def main(path: str, options: str) -> None:
-    torch.set_num_threads(1)
-    ranks = Ranks(timeout=60)
-    for case in json.loads(options):
+def train_cases(folder: Path, cases: list[dict[str, Any]], ranks: Ranks) -> Iterator[list[Any]]:
+    """For each case the SHA-256 of the weights and of the histories of all shards, and the metrics."""
+    for case in cases:
         config = make_config(**case)
-        trainer = build_sharded_trainer(Partition(Path(path) / case.get("model", "gcn")), config, ranks)
-        losses = [record.loss for record in trainer.epochs(config.epochs)]
-        digest = hashlib.sha256()
-        for tensor in trainer.model.state_dict().values():
-            digest.update(tensor.numpy().tobytes())
+        with thread_count(1):
+            trainer = build_sharded_trainer(Partition(folder / case.get("model", "gcn")), config, ranks)
+            metrics = [record.metrics for record in trainer.epochs(config.epochs)]
+        weights, histories = (_digests(m.state_dict()) for m in (trainer.model, trainer.estimator))
+        yield [weights, sorted(h for each in ranks.exchange(histories) for h in each), metrics]
+
+
+def _digests(tensors: dict[str, torch.Tensor]) -> list[str]:
+    return [f"{name} {hashlib.sha256(b''.join(tensor_bytes(t))).hexdigest()}" for name, t in tensors.items()]
+
+
+def main(folder: str, cases: str) -> None:
+    ranks = Ranks(timeout=120)
+    for result in train_cases(Path(folder), json.loads(cases), ranks):
         if ranks.rank == 0:
-            print(json.dumps([digest.hexdigest(), losses, ranks.bytes_sent]), flush=True)
+            print(json.dumps(result), flush=True)
+    ranks.close()
 
 
 if __name__ == "__main__":

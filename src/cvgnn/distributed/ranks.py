@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -171,4 +172,6 @@ def world_size() -> int:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    """The first sentence of an error of gloo, which begins with a line of its source."""
+    text = re.sub(r"^\[[^]]*\] ", "", (str(error).splitlines() or [type(error).__name__])[0])
+    return text.partition(". ")[0][:200].rstrip(".")
