@@ -69,8 +69,8 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on_with_two(folder: Path
         process.kill()
     assert process.returncode not in (0, None)
     host = os.uname().nodename
-    for rank in (0, 1, 3):
-        assert f"cvgnn: rank {rank} on {host} lost rank 2 on {host}, which died, hangs or cannot be reached" in errors
+    messages = sorted(line.partition(", which")[0] for line in errors.splitlines() if " lost " in line)
+    assert messages == [f"cvgnn: rank {rank} on {host} lost rank 2 on {host}" for rank in (0, 1, 3)], errors[:2000]
     assert not (tmp_path / "r" / "result.json").exists()
     assert train("--resume", tmp_path / "r", "--ranks", 2) == 0
     assert result(tmp_path / "r") == result(tmp_path / "whole")  # each epoch once

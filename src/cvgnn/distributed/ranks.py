@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, final
 
@@ -19,7 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from cvgnn.errors import CvgnnError, require
 
-_SURVIVORS_REPORT = 5.0  # seconds within which the other ranks have noticed the same loss
+_SURVIVORS_REPORT = 10.0  # seconds within which the other ranks have noticed the same loss
 
 
 def tree_sum(parts: Sequence[Tensor]) -> Tensor:
@@ -70,7 +70,8 @@ class Ranks:
     def close(self) -> None:
         """Leave the group."""
         if self.size > 1:
-            dist.destroy_process_group()
+            with suppress(RuntimeError):  # a broken connection has been reported
+                dist.destroy_process_group()
 
     def to_owners(self, rows: Tensor, counts: Sequence[int]) -> list[Tensor]:
         """Send to each rank its rows; returns this rank's rows from every rank, in the order of the ranks.
