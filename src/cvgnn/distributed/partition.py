@@ -141,8 +141,8 @@ def _metis(graph: Graph, shards: int, load: np.ndarray) -> np.ndarray:
         ) from None
     require(not graph.directed, "method 'metis' needs an undirected graph; use method 'stream'")
     weights = np.maximum(1, load / load.max() * 1e6).astype(np.int64)
-    indptr, indices = graph.indptr.numpy(), graph.indices.numpy().astype(np.int64)
-    _, part = pymetis.part_graph(shards, xadj=indptr, adjncy=indices, vweights=weights)
+    adjacency = pymetis.CSRAdjacency(graph.indptr.numpy(), graph.indices.numpy())
+    _, part = pymetis.part_graph(shards, adjacency=adjacency, vweights=weights)
     return np.asarray(part, dtype=np.int32)
 
 
