@@ -44,6 +44,10 @@ def on_ranks(ranks: int, folder: Path, cases: list[dict[str, Any]]) -> list[Any]
     command = torchrun(ranks, "tests.distributed.rank_main", str(folder), json.dumps(cases))
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            measured, modelled = json.loads(line)["step"]
+            assert measured == pytest.approx(modelled, rel=0.05)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
 
 

@@ -56,7 +56,7 @@ def rank_bytes(partition: Partition, config: TrainConfig, ranks: int) -> dict[st
     """Bytes that a rank holds, by purpose. Those of the shards are mapped: the system keeps what is used."""
     graph, s = partition.graph, partition.graph.x.dtype.itemsize
     n, shards = graph.num_nodes, partition.num_shards // ranks
-    own = n / ranks
+    own, split = n / ranks, sum(ids.numel() for ids in (graph.train_ids, graph.val_ids, graph.test_ids))
     histories = 0 if config.estimator in ("ns", "exact") else config.hidden * (config.layers - 1)
     stored = 2 if config.history_dtype == "bfloat16" else s
     return {
@@ -64,6 +64,6 @@ def rank_bytes(partition: Partition, config: TrainConfig, ranks: int) -> dict[st
         "vectors of all nodes": n * (8 + 4 + 8 + 8 + 2 * s + 8),
         "histories": round(own * (histories * stored + 8 * bool(histories))),
         "scratch": round(own * 4),
-        "evaluation": round(own * config.hidden * 3 * s + n * graph.num_classes * s),
+        "evaluation": round(own * config.hidden * 3 * s + split * graph.num_classes * s),
         "exchange": shards * s * min(1 << 24, n * config.hidden),
     }

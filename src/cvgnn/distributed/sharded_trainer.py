@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -85,7 +86,8 @@ class ShardedEvaluator(Evaluator):
         ]
         counts = network._by_rank([b - a for a, b in itertools.pairwise(ends)])
         gathered = network.ranks.gather(torch.cat(mine), counts)
-        table = torch.zeros(graph.num_nodes, gathered.shape[1], dtype=gathered.dtype)
+        # Not torch.zeros, which writes the zeros: so only the pages with rows of the split take memory.
+        table = torch.from_numpy(np.zeros((graph.num_nodes, gathered.shape[1]), dtype=gathered.numpy().dtype))
         table[split] = gathered
         return table
 
