@@ -41,7 +41,7 @@ format: $(STAMP)
 
 # The benchmarks, some 15 minutes in all, and 20 more where the peers are installed; `make bench-step` and so on run one.
 # The figures in docs/benchmarks come from the commands that stand beside them there; here the slow ones are shortened.
-BENCHMARKS := step profile_step epoch kernels scaling peers optimizer_step startup checkpoint threads leak
+BENCHMARKS := step profile_step epoch kernels scaling peers optimizer_step startup checkpoint threads leak setup ingest billion
 bench_scaling := --quick
 bench_peers := --graphs pubmed photo arxiv --budget 15
 

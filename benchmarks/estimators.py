@@ -1,19 +1,22 @@
 """The estimators on real and synthetic graphs: accuracy, training time, rows, gradient variance, step cost.
 
-    python benchmarks/estimators.py [--data ../shared/data] [--graphs photo wordnet arxiv synthetic-20k] [--layers 2 3]
-        [--dropout 0 0.2 0.5 0.8] [--fan-outs 1 2 5] [--estimators ns cv cvd] [--seeds 5] [--epochs 30] [--variance]
-        [--figure] [--out DIR]
+    python benchmarks/estimators.py [--data ../shared/data] [--graphs cora citeseer pubmed photo wordnet arxiv
+        synthetic-20k] [--layers 2 3] [--dropout 0 0.2 0.5 0.8] [--fan-outs 1 2 5] [--estimators ns cv cvd] [--seeds 5]
+        [--epochs N] [--variance] [--report] [--figure] [--out DIR]
     python benchmarks/estimators.py --steps flickr arxiv reddit [--rounds 20] [--out DIR]
 
-Width 64, no norm, batches of 512, Adam with a rate of 0.01, one thread. A graph without a split of its own gets a
-random one of 60/20/20, another for each seed. `exact` takes all neighbors; without dropout `cv` equals `cvd` to the bit
-and is not run. Accuracy is the test accuracy at the best validation epoch. Time is the CPU time of training, without
-evaluation (`process_time`, because the machine may be busy; the estimators of one seed run one after the other). Rows
-are those of `P X` that a step computes. Each run is a line of DIR/estimators.jsonl, and a run that is there is not
-repeated. `--variance`: what `cvgnn diagnose estimator` measures after 200 steps of `cvd` with a fan-out of 1, seed 0:
-the variance of a step's gradient given its batch, over neighbors and dropout masks, relative to ||grad F||^2 (16
-batches of 4 draws). `--figure` draws accuracy and variance by fan-out for the first graph at dropout 0.5
-(DIR/estimators.png; bars are standard errors).
+GCN of width 64, no norm, weight decay 0.0005, batches of 512, Adam with a rate of 0.01, one thread; 100 epochs on Cora,
+CiteSeer and PubMed, 30 on Photo, 10 on the others if `--epochs` does not say otherwise, evaluated 20 times or after
+every epoch. A graph without a split of its own gets a random one of 60/20/20, another for each seed. `exact` takes all
+neighbors; without dropout `cv` equals `cvd` to the bit and is not run. Accuracy is the test accuracy at the best
+validation epoch. Time is the CPU time of training, without evaluation (`process_time`, because the machine may be busy;
+the estimators of one seed run one after the other). Rows are those of `P X` that a step computes. `--variance`: what
+`cvgnn diagnose estimator` measures after 200 steps of `cvd` with a fan-out of 1, seed 0: the variance of a step's
+gradient given its batch, over neighbors and dropout masks, relative to ||grad F||^2 (16 batches of 4 draws).
+
+Each run is a line of DIR/estimators.jsonl, and a run that is there is not repeated: the benchmark may be killed at any
+moment, and several may write to one DIR. The tables show the runs that are there; `--report` runs none. `--figure`
+draws DIR/estimators.png from them (two layers; bars are standard errors).
 
 `--steps`: milliseconds of CPU time of a training step of `cv` and of `cvd` on the synthetic graphs of these sizes, with
 the paper's settings for AMSGrad and a dropout of 0.5, one thread, blocks of 10 steps in turns: medians, and the median
@@ -22,6 +25,7 @@ of the ratios of neighboring blocks.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import statistics
@@ -33,7 +37,7 @@ from typing import Any
 
 import cvgnn
 from common import RECIPE, SHARED, SIZES, load, parser, report
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig, make_config
 from cvgnn.data import RandomSplit
 from cvgnn.lab.diagnose import diagnose_estimator
 from cvgnn.lab.recipes import paper_recipe
@@ -41,20 +45,24 @@ from cvgnn.training import Callback, EpochRecord, Trainer
 from cvgnn.training.machine import thread_count
 from cvgnn.training.trainer_builder import build_trainer
 
+PLANETOID = ("cora", "citeseer", "pubmed")
 FILES = {"photo": "amazon_photo", "wordnet": "wordnet", "arxiv": "arxiv_guess"}
+EPOCHS = {**dict.fromkeys(PLANETOID, 100), "photo": 30}
+COLORS = {"ns": "#c1272d", "cv": "#e69f00", "cvd": "#0072b2", "exact": "black"}
 
 
 def main() -> None:
     p = parser(__doc__ or "", "estimators")
     p.add_argument("--data", type=Path, default=SHARED)
-    p.add_argument("--graphs", nargs="+", default=[*FILES, "synthetic-20k"])
+    p.add_argument("--graphs", nargs="+", default=[*PLANETOID, *FILES, "synthetic-20k"])
     p.add_argument("--layers", nargs="+", type=int, default=[2, 3])
     p.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.2, 0.5, 0.8])
     p.add_argument("--fan-outs", nargs="+", type=int, default=[1, 2, 5])
     p.add_argument("--estimators", nargs="+", default=["ns", "cv", "cvd"])
     p.add_argument("--seeds", type=int, default=5)
-    p.add_argument("--epochs", type=int, default=30)
+    p.add_argument("--epochs", type=int)
     p.add_argument("--variance", action="store_true")
+    p.add_argument("--report", action="store_true")
     p.add_argument("--figure", action="store_true")
     p.add_argument("--steps", nargs="+", choices=SIZES, metavar="SIZE")
     p.add_argument("--rounds", type=int, default=20)
@@ -66,52 +74,65 @@ def main() -> None:
         report("estimator_steps", "A step of cvd and of cv", about, {"Milliseconds of a step": rows}, args.out)
         return
     log = Log(args.out / "estimators.jsonl")
-    tables = accuracy_tables(args, log)
-    if args.variance:
-        tables["Variance of the gradient given the batch / ||grad F||^2"] = variance_table(args, log)
-    report("estimators", "Estimators", about, tables, args.out)
+    if not args.report:
+        measure(args, log)
+    report("estimators", "Estimators", about, tables(args, log), args.out)
     if args.figure:
         draw(args, log)
 
 
-def accuracy_tables(args: Any, log: Log) -> dict[str, list[dict[str, Any]]]:
-    """Train every combination over the seeds: accuracy with its deviation, time relative to `exact`, rows."""
-    accuracy, times, rows = [], [], []
+def measure(args: Any, log: Log) -> None:
+    """Every run that the log does not have, the seeds of a graph one after the other."""
+    for graph, seed in itertools.product(args.graphs, range(args.seeds)):
+        epochs = args.epochs or EPOCHS.get(graph, 10)
+        for K, dropout in itertools.product(args.layers, args.dropout):
+            for name, (estimator, D) in columns(args).items():
+                if dropout > 0 or estimator != "cv":
+                    run = [graph, K, dropout, name, epochs, seed]
+                    log.run(run, train, args.data, graph, K, dropout, estimator, D, epochs, seed)
+            if args.variance and seed == 0:
+                log.run(["variance", graph, K, dropout, *args.fan_outs], variances, args, graph, K, dropout)
+
+
+def columns(args: Any) -> dict[str, tuple[str, int]]:
+    """Estimator and fan-out of each column."""
+    sampled = {f"{e} {D}": (e, D) for D in args.fan_outs for e in args.estimators}
+    return {**sampled, "exact": ("exact", -1)}
+
+
+def tables(args: Any, log: Log) -> dict[str, list[dict[str, Any]]]:
+    """What the log has: accuracy with its deviation, time relative to `exact`, rows, variance of the gradient."""
+    accuracy, times, rows, variance = [], [], [], []
+    names = list(columns(args))
     for graph, K, dropout in itertools.product(args.graphs, args.layers, args.dropout):
-        columns = [(e, D) for D in args.fan_outs for e in args.estimators if dropout > 0 or e != "cv"] + [("exact", -1)]
-        found: dict[str, list[dict[str, Any]]] = {}
-        for seed, (estimator, D) in itertools.product(range(args.seeds), columns):
-            run = [graph, K, dropout, estimator, D, seed, args.epochs]
-            name = f"{estimator} {D}" if D > 0 else estimator
-            found.setdefault(name, []).append(log.run(run, lambda run=run: train(args.data, *run)))
+        epochs = args.epochs or EPOCHS.get(graph, 10)
+        found = {n: runs for n in names if (runs := log.seeds([graph, K, dropout, n, epochs]))}
+        same = {n: "= cvd" for n in names if n.startswith("cv ") and dropout == 0}
         setting = {"graph": graph, "layers": K, "dropout": dropout}
-        cpu = {name: statistics.median(r["cpu"] for r in runs) for name, runs in found.items()}
-        names = [f"{e} {D}" for D in args.fan_outs for e in args.estimators] + ["exact"]
-        tests = {name: [r["test"] for r in runs] for name, runs in found.items()}
-        accuracy.append(setting | {n: _mean(tests[n]) if n in tests else "= cvd" for n in names})
-        ratios = {n: f"{c / cpu['exact']:.2f}" for n, c in cpu.items()}
-        times.append(setting | ratios | {"exact": f"{cpu['exact']:.1f} s"})
-        rows.append(setting | {n: round(statistics.mean(r["rows"] for r in runs)) for n, runs in found.items()})
-    names = list(accuracy[0])
-    tables = {"Test accuracy": accuracy, "CPU time of training / exact": times, "Rows of `P X` in a step": rows}
-    return {title: [{n: row.get(n, "") for n in names} for row in table] for title, table in tables.items()}
+        if found:
+            counts = sorted({len(runs) for runs in found.values()})
+            seeds = {"epochs": epochs, "seeds": " to ".join(str(c) for c in (counts[0], counts[-1])[: len(counts)])}
+            tests = {n: _mean([r["test"] for r in runs]) for n, runs in found.items()}
+            accuracy.append(setting | seeds | {n: tests.get(n, same.get(n, "")) for n in names})
+            cpu = {n: statistics.median(r["cpu"] for r in runs) for n, runs in found.items()}
+            exact = {"exact": f"{cpu['exact']:.1f} s"} if "exact" in cpu else {}
+            ratios = {n: f"{c / cpu['exact']:.2f}" if exact else f"{c:.1f} s" for n, c in cpu.items()} | exact
+            times.append(setting | {n: ratios.get(n, "") for n in names})
+            mean_rows = {n: round(statistics.mean(r["rows"] for r in runs)) for n, runs in found.items()}
+            rows.append(setting | {n: mean_rows.get(n, "") for n in names})
+        if (values := log.done.get(json.dumps(["variance", graph, K, dropout, *args.fan_outs]))) is not None:
+            variance.append(setting | {n: f"{values[n]:.3g}" if n in values else same.get(n, "") for n in names})
+    return {
+        "Test accuracy": accuracy,
+        "CPU time of training / exact": times,
+        "Rows of `P X` in a step": rows,
+        "Variance of the gradient given the batch / ||grad F||^2": variance,
+    }
 
 
 def _mean(values: Sequence[float]) -> str:
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.2f}{spread}"
-
-
-def variance_table(args: Any, log: Log) -> list[dict[str, Any]]:
-    """The variance of the gradient for every combination, at the weights and histories of one training."""
-    rows = []
-    for graph, K, dropout in itertools.product(args.graphs, args.layers, args.dropout):
-        run = ["variance", graph, K, dropout, *args.fan_outs]
-        found = log.run(run, lambda graph=graph, K=K, dropout=dropout: variances(args, graph, K, dropout))
-        names = [f"{e} {D}" for D in args.fan_outs for e in args.estimators] + ["exact"]
-        setting = {"graph": graph, "layers": K, "dropout": dropout}
-        rows.append(setting | {n: f"{found[n]:.3g}" if n in found else "= cvd" for n in names})
-    return rows
 
 
 def variances(args: Any, graph: str, layers: int, dropout: float) -> dict[str, float]:
@@ -160,38 +181,51 @@ def step_cost(size: str, rounds: int) -> dict[str, Any]:
 
 
 def draw(args: Any, log: Log) -> None:
-    """Accuracy and variance of the first graph by fan-out, at dropout 0.5, one row for each depth."""
+    """Accuracy and variance by fan-out at dropout 0.5, and accuracy by dropout; a column for each graph."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
     from matplotlib.ticker import NullLocator
 
-    graph, dropout, fan_outs = args.graphs[0], 0.5, args.fan_outs
-    colors = dict(zip(args.estimators, ("#c1272d", "#e69f00", "#0072b2"), strict=False))
-    figure, axes = plt.subplots(len(args.layers), 2, figsize=(8.4, 3.1 * len(args.layers)), squeeze=False)
-    for (left, right), K in zip(axes, args.layers, strict=True):
-        found = log.done[json.dumps(["variance", graph, K, dropout, *fan_outs])]
-        for estimator, color in colors.items():
-            tests = [log.tests([graph, K, dropout, estimator, D], args) for D in fan_outs]
-            means = [statistics.mean(each) for each in tests]
-            errors = [statistics.stdev(each) / len(each) ** 0.5 for each in tests]
-            left.errorbar(fan_outs, means, errors, color=color, marker="o", capsize=3, label=estimator)
-            variance = [found[f"{estimator} {D}"] for D in fan_outs]
-            right.plot(fan_outs, variance, color=color, marker="o", label=estimator)
-        exact = statistics.mean(log.tests([graph, K, dropout, "exact", -1], args))
-        left.axhline(exact, color="black", linestyle="--", label="exact")
-        right.axhline(found["exact"], color="black", linestyle="--", label="exact: masks alone")
-        left.set_ylabel("test accuracy, %")
-        right.set(yscale="log", ylabel="gradient variance / ||grad F||²")
-        for axis in (left, right):
-            axis.set(xscale="log", xlabel="fan-out", title=f"{graph}, {K} layers, dropout {dropout}")
-            axis.set_xticks(fan_outs, [str(D) for D in fan_outs])
+    first, K = args.fan_outs[0], 2
+    figure, axes = plt.subplots(3, len(args.graphs), figsize=(2.9 * len(args.graphs), 7.4), squeeze=False)
+    for column, graph in zip(axes.T, args.graphs, strict=True):
+        epochs = args.epochs or EPOCHS.get(graph, 10)
+        for estimator, color in COLORS.items():
+            style = {"color": color, "marker": "o", "markersize": 4, "capsize": 2, "label": estimator}
+            style |= {"linestyle": "--"} if estimator == "exact" else {}
+
+            def name(D: int, dropout: float, estimator: str = estimator) -> str:
+                chosen = "cvd" if estimator == "cv" and dropout == 0 else estimator
+                return chosen if chosen == "exact" else f"{chosen} {D}"
+
+            for axis, points in (
+                (column[0], [(D, D, 0.5) for D in args.fan_outs]),
+                (column[2], [(p, first, p) for p in args.dropout]),
+            ):
+                found = [(x, log.seeds([graph, K, p, name(D, p), epochs])) for x, D, p in points]
+                tests = [(x, [run["test"] for run in runs]) for x, runs in found if runs]
+                errors = [statistics.stdev(t) / len(t) ** 0.5 if len(t) > 1 else 0.0 for _, t in tests]
+                axis.errorbar([x for x, _ in tests], [statistics.mean(t) for _, t in tests], errors, **style)
+            variance = log.done.get(json.dumps(["variance", graph, K, 0.5, *args.fan_outs]))
+            if variance is not None:
+                values = [variance[name(D, 0.5)] for D in args.fan_outs]
+                column[1].plot(args.fan_outs, values, **{k: v for k, v in style.items() if k != "capsize"})
+        column[0].set(title=f"{graph}\ndropout 0.5")
+        column[1].set(title="dropout 0.5", yscale="log")
+        column[2].set(title=f"fan-out {first}", xlabel="dropout")
+        for axis in column[:2]:
+            axis.set(xscale="log", xlabel="fan-out")
+            axis.set_xticks(args.fan_outs, [str(D) for D in args.fan_outs])
             axis.xaxis.set_minor_locator(NullLocator())
-            axis.grid(alpha=0.3)
-            axis.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(args.out / "estimators.png", dpi=110)
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+    for axis, label in zip(axes[:, 0], ("test accuracy, %", "gradient variance", "test accuracy, %"), strict=True):
+        axis.set_ylabel(label)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center", ncols=4)
+    figure.tight_layout(rect=(0, 0.05, 1, 1))
+    figure.savefig(args.out / "estimators.png", dpi=90)
 
 
 class Log:
@@ -202,17 +236,16 @@ class Log:
         lines = path.read_text().splitlines() if path.exists() else []
         self.done = {json.dumps(record["run"]): record for record in map(json.loads, lines)}
 
-    def run(self, run: list[Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The run's record, measured if it is not there."""
+    def run(self, run: list[Any], measure: Callable[..., dict[str, Any]], *args: Any) -> None:
+        """Measure the run if it is not there."""
         if (key := json.dumps(run)) not in self.done:
-            self.done[key] = {"run": run, **measure()}
+            self.done[key] = {"run": run, **measure(*args)}
             with self.path.open("a") as file:
                 file.write(json.dumps(self.done[key]) + "\n")
-        return self.done[key]
 
-    def tests(self, run: list[Any], args: Any) -> list[float]:
-        """The test accuracies of all seeds."""
-        return [self.done[json.dumps([*run, seed, args.epochs])]["test"] for seed in range(args.seeds)]
+    def seeds(self, run: list[Any]) -> list[dict[str, Any]]:
+        """The records of all seeds."""
+        return [record for record in self.done.values() if record["run"][:-1] == run]
 
 
 class Cost(Callback):
@@ -235,21 +268,22 @@ class Cost(Callback):
         trainer.train_epoch = timed  # type: ignore[method-assign]
 
 
+@functools.lru_cache(maxsize=1)
 def open_graph(data: Path, name: str, seed: int) -> cvgnn.Graph:
     """A graph of `data`, with a random split where it has none of its own, or a synthetic preset."""
     if name in FILES:
         return cvgnn.read_graph(data / f"{FILES[name]}.npz", split=RandomSplit(seed=seed))
-    return cvgnn.load(name)
+    return cvgnn.load(name, data) if name in PLANETOID else cvgnn.load(name)
 
 
 def train(
-    data: Path, graph: str, layers: int, dropout: float, estimator: str, fan_out: int, seed: int, epochs: int
+    data: Path, graph: str, layers: int, dropout: float, estimator: str, fan_out: int, epochs: int, seed: int
 ) -> dict[str, float]:
     """One run's accuracies in percent, seconds of training and rows."""
     cost = Cost()
     result = cvgnn.fit(
-        open_graph(data, graph, seed), seed=seed, epochs=epochs, dropout=dropout, layers=layers, estimator=estimator,
-        num_neighbors=fan_out, threads=1, callbacks=[cost],
+        open_graph(data, graph, seed), config=TrainConfig(threads=1), seed=seed, epochs=epochs, dropout=dropout,
+        layers=layers, estimator=estimator, num_neighbors=fan_out, eval_every=max(1, epochs // 20), callbacks=[cost],
     ).result  # fmt: skip
     val, test = (round(100 * result[f"{part}_accuracy"], 4) for part in ("val", "test"))
     return {"val": val, "test": test, "cpu": round(cost.cpu, 3), "seconds": result["train_seconds"], "rows": cost.rows}

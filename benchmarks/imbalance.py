@@ -54,8 +54,8 @@ class EveryFourth(cvgnn.Callback):
 def trained(graph: Graph, weight: str | None, seed: int, epochs: int) -> EveryFourth:
     kept = EveryFourth()
     cvgnn.fit(
-        graph, model="sage", norm="layer", hidden=64, dropout=0.5, weight_decay=0.0, lr=0.003, batch_size=1024,
-        epochs=epochs, eval_every=epochs, feature_norm="l2", class_weight=weight, seed=seed, threads=1,
+        graph, defaults="fixed", model="sage", norm="layer", hidden=64, dropout=0.5, weight_decay=0.0, lr=0.003,
+        batch_size=1024, epochs=epochs, eval_every=epochs, feature_norm="l2", class_weight=weight, seed=seed, threads=1,
         callbacks=[kept],
     )  # fmt: skip
     return kept

@@ -41,7 +41,13 @@ def accuracy(args: Any) -> list[dict[str, Any]]:
             for seed in range(args.seeds):
                 graph = cvgnn.read_graph(args.data / "amazon_photo.npz", split=RandomSplit(seed=seed))
                 run = cvgnn.fit(
-                    graph, inductive=inductive, estimator=estimator, seed=seed, epochs=args.epochs, threads=1
+                    graph,
+                    defaults="fixed",
+                    inductive=inductive,
+                    estimator=estimator,
+                    seed=seed,
+                    epochs=args.epochs,
+                    threads=1,
                 )
                 values.append(100 * run.result["test_accuracy"])
             spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
@@ -64,7 +70,7 @@ def new_nodes(args: Any) -> list[dict[str, Any]]:
             np.concatenate([edges, new], axis=1), x=X, y=y, train_ids=np.arange(0, n, 2), val_ids=np.arange(1, n, 2)
         )
         with tempfile.TemporaryDirectory() as folder:
-            cvgnn.fit(graph, epochs=1, threads=1, out=Path(folder, "run"))
+            cvgnn.fit(graph, defaults="fixed", epochs=1, threads=1, out=Path(folder, "run"))
             run = cvgnn.load_run(Path(folder, "run"), graph)
 
             def whole(folder: str = folder, bigger: cvgnn.Graph = bigger) -> Any:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -237,17 +238,37 @@ def test_other_versions_are_a_warning_and_an_error_with_exact(tmp_path: Path, mo
     assert "its last bits may differ: numba was" in messages[0]
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
-    class Interrupt(cvgnn.Callback):
-        def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
-            if record.epoch == 2:
-                os.kill(os.getpid(), 2)
+class Kill(cvgnn.Callback):
+    """Sends this process a signal after a step."""
 
-    with pytest.raises(Stopped, match=r"continue with: cvgnn train --resume"), logged():
-        cvgnn.fit(GRAPH, out=tmp_path / "a", callbacks=[Interrupt()], **OPTIONS)
-    cvgnn.fit(GRAPH, resume=tmp_path / "a")
+    def __init__(self, step: int, number: int = signal.SIGINT) -> None:
+        self.step, self.number = step, number
+
+    def on_step(self, trainer: Trainer) -> None:
+        if trainer.iterations == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+def test_ctrl_c_returns_the_best_so_far_and_the_folder_can_be_resumed(tmp_path: Path) -> None:
+    with logged() as messages:
+        run = cvgnn.fit(GRAPH, out=tmp_path / "a", callbacks=[Kill(8)], **OPTIONS)
+    assert run.result["iterations"] == 8  # it ended after the step in which the signal came
+    assert run.interrupted
+    assert run.path == tmp_path / "a"
+    assert any(f"fit(resume={str(tmp_path / 'a')!r}) continues it" in message for message in messages)
+    assert not (tmp_path / "a" / "result.json").exists()  # a folder with a result is complete
+    best = cvgnn.fit(GRAPH, **{**OPTIONS, "epochs": len(run.records)})
+    assert torch.equal(run.predict_proba(), best.predict_proba())
+    assert not cvgnn.fit(GRAPH, resume=tmp_path / "a").interrupted
     cvgnn.fit(GRAPH, out=tmp_path / "b", **OPTIONS)
     assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize(("step", "number"), [(1, signal.SIGINT), (8, signal.SIGTERM)], ids=["no result", "SIGTERM"])
+def test_other_stops_save_and_say_how_to_go_on(step: int, number: int, tmp_path: Path) -> None:
+    with pytest.raises(Stopped, match=r"continue with: cvgnn train --resume"), logged():
+        cvgnn.fit(GRAPH, out=tmp_path / "a", callbacks=[Kill(step, number)], **OPTIONS)
+    assert len(cvgnn.fit(GRAPH, resume=tmp_path / "a").records) == OPTIONS["epochs"]
 
 
 def test_a_trainers_state_dict(tmp_path: Path) -> None:

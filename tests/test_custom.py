@@ -224,7 +224,7 @@ def test_a_network_and_its_optimizer_are_trained_in_place() -> None:
 def test_a_class_and_a_function_make_the_same_as_a_name() -> None:
     named = weights(cvgnn.fit(GRAPH, model="sage", optimizer="adam", lr=0.02, **OPTIONS))
     for model in (cvgnn.SAGE, lambda **options: cvgnn.SAGE(**options)):
-        for optimizer in (partial(cvgnn.make_optimizer, "adam", lr=0.02, weight_decay=5e-4),):
+        for optimizer in (partial(cvgnn.make_optimizer, "adam", lr=0.02, weight_decay=5e-3),):
             run = cvgnn.fit(GRAPH, model=model, optimizer=optimizer, **OPTIONS)
             assert torch.equal(weights(run), named)
     adam = cvgnn.fit(GRAPH, model="sage", optimizer=torch.optim.Adam, lr=0.02, **OPTIONS)

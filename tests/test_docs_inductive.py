@@ -218,3 +218,42 @@ def test_tables_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert known["p_1"].tolist() == unknown["p_1"].tolist()
     assert set(unknown["split"]) == {""}
     assert set(unknown["label"]) == {-1}
+
+
+def test_unknown_edges(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An edge to nobody is left out with --unknown-edges drop, of --new and of --graph."""
+    (tmp_path / "nodes.csv").write_text(NODES, encoding="utf-8")
+    (tmp_path / "edges.csv").write_text(EDGES + "kim,zoe\n", encoding="utf-8")
+    town = tmp_path / "town"
+    town.mkdir()
+    (town / "nodes.csv").write_text(FILES["town/nodes.csv"], encoding="utf-8")
+    (town / "edges.csv").write_text(FILES["town/edges.csv"] + "ann,zoe\n", encoding="utf-8")
+    run, found = str(folder / "run"), []
+    new = ["--new", str(tmp_path / "nodes.csv"), str(tmp_path / "edges.csv")]
+    good = ["--new", str(folder / "new_nodes.csv"), str(folder / "new_edges.csv")]
+    for bad, same in ((new, good), (["--graph", str(town)], ["--graph", str(folder / "town")])):
+        capsys.readouterr()
+        assert main(["predict", run, *bad]) == 2
+        assert "zoe" in capsys.readouterr().err
+        for options in ([*bad, "--unknown-edges", "drop"], same):
+            assert main(["predict", run, *options]) == 0
+            found.append(capsys.readouterr())
+        assert found[-2].out == found[-1].out
+        assert re.search(r"edges.csv: 1 of \d+ edges left out", found[-2].err)
+    store = str(tmp_path / "store")
+    assert main(["convert", str(folder / "town"), store]) == 0
+    assert main(["predict", run, "--graph", store, "--unknown-edges", "drop"]) == 2
+    assert "--unknown-edges is for tables, and the graph is none; leave it out" in capsys.readouterr().err
+
+
+def test_new_nodes_of_a_run_on_a_store(folder: Path, tmp_path: Path) -> None:
+    """The store knows the names of the columns that its tables had."""
+    town = tmp_path / "town"
+    town.mkdir()
+    (town / "nodes.csv").write_text(FILES["town/nodes.csv"].replace("id,", "who,"), encoding="utf-8")
+    (town / "edges.csv").write_text(FILES["town/edges.csv"], encoding="utf-8")
+    (tmp_path / "new.csv").write_text(NODES.replace("id,", "who,"), encoding="utf-8")
+    store, run = str(tmp_path / "store"), str(tmp_path / "run")
+    assert main(["convert", str(town), store, "--id-column", "who"]) == 0
+    assert main(["train", "--graph", store, "--epochs", "1", "--out", run]) == 0
+    assert main(["predict", run, "--new", str(tmp_path / "new.csv"), str(folder / "new_edges.csv")]) == 0

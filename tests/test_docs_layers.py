@@ -32,9 +32,9 @@ def test_a_layer_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_pieces_and_fit_build_the_same_network() -> None:
-    """Defaults of the pieces are those of `fit`."""
+    """Defaults of the pieces are the fixed ones of `fit`."""
     graph = cvgnn.load("citeseer")
-    run = cvgnn.fit(graph, epochs=3, output="last")
+    run = cvgnn.fit(graph, defaults="fixed", epochs=3, output="last")
     model = cvgnn.GCN(in_channels=graph.num_features, out_channels=graph.num_classes)
     P = cvgnn.Propagation(graph)
     features = cvgnn.propagate_features(graph, P)

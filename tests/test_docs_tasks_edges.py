@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,24 @@ def test_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     said = capsys.readouterr().out
     assert float(re.findall(r"test accuracy (\S+)", said)[0]) > 0.9
     assert "tensor([1, 0])" in said or "tensor([0, 1])" in said  # one of the two has more
+
+
+def test_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_tables(PAGE)
+    said = capsys.readouterr().out
+    assert "by class, on the test edges" in said
+    rows = list(csv.DictReader(Path("classes.csv").read_text().splitlines()))
+    assert list(rows[0]) == ["source", "target", "class", "probability", "p_fraud", "p_ok"]
+    assert [(row["source"], row["target"]) for row in rows][-1] == ("dan", "ann")
+
+
+def run_tables(page: str) -> None:
+    """Write the tables of a page and run its commands."""
+    for name, text in re.findall(r"```csv (\S+)\n(.*?)```", page, flags=re.DOTALL):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    commands = re.findall(r"^\$ cvgnn (.*)$", page, flags=re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        assert main(shlex.split(command)) == 0

@@ -52,7 +52,7 @@ def test_nobody_trains_from_a_read_only_install_without_home(open_folder: Path) 
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(source), "TMPDIR": str(temporary)}
     before = sorted(source.rglob("*"))
 
-    words = [*NOBODY, sys.executable, "-m", "cvgnn", "train", "--epochs", "1", "--json"]
+    words = [*NOBODY, sys.executable, "-m", "cvgnn", "train", "--epochs", "20", "--json"]
     both = [
         subprocess.Popen(words, env=env, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)

@@ -11,6 +11,7 @@ import torch
 
 from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig, make_config
 from cvgnn.data import Graph, as_graph
+from cvgnn.data.io.dense_features import features_of_run, standardize
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.nn import Estimator, Network
@@ -19,9 +20,9 @@ from cvgnn.training.defaults import Defaults, choose_options
 from cvgnn.training.graph_source import load_source
 from cvgnn.training.parts import Parts
 from cvgnn.training.resume import check_resume_options
-from cvgnn.training.run import Run, read_run, train
+from cvgnn.training.run import Run, read_preprocessing, read_run, train
 from cvgnn.training.run_folder import RunFolder, read_settings
-from cvgnn.training.tasks import LossFunction, Task
+from cvgnn.training.tasks import LossFunction, Task, is_of_pairs
 from cvgnn.training.trainer import EpochRecord
 from cvgnn.training.trainer_builder import OptimizerFactory, check
 
@@ -41,7 +42,7 @@ def fit(
     task: str | Task | Callable[..., Task] | None = None,
     class_weight: str | Sequence[float] | None = None,
     config: TrainConfig | None = None,
-    defaults: Defaults = "fixed",
+    defaults: Defaults = "auto",
     out: str | Path | None = None,
     resume: str | Path | bool = False,
     callbacks: Sequence[Callback] = (),
@@ -56,8 +57,8 @@ def fit(
 ) -> Run:
     """Train a network on a graph in one call.
 
-    Ctrl-C stops after the current step: without `out` the best so far is returned, with a logged warning; with `out`
-    the state is saved and `Stopped` tells how to continue.
+    Ctrl-C stops after the current step and returns the best so far, with a logged warning; with `out` the state is
+    saved too, and `resume` continues from it.
 
     Args:
         graph: a `cvgnn.Graph`, a PyG `Data`, a NetworkX graph, or a SciPy adjacency matrix. A resumed run may leave it
@@ -76,8 +77,9 @@ def fit(
             and the config; what the labels are for if not given.
         class_weight: of each class in the cross entropy: a number for each, or `"balanced"`.
         config: all options of the run; `cvgnn.config_from` reads them from a file.
-        defaults: values of the options that are not given: `"fixed"` (those of `cvgnn.TrainConfig`), `"auto"` (chosen
-            from the graph's size and labels, as `cvgnn train --graph` does) or `"paper"`.
+        defaults: values of the options that are not given: `"auto"` (chosen from the graph's size and labels),
+            `"fixed"` (those of `cvgnn.TrainConfig`) or `"paper"`; without effect if there is a config. `"auto"` also
+            standardises dense features whose columns differ in scale by more than 100, fitted on the training nodes.
         out: new or empty folder for config, metrics, result, weights and checkpoints; nothing is written without one.
         resume: folder of a run to continue, with its own options; `epochs` may grow. `True` continues the run in
             `out`, or starts it there.
@@ -97,7 +99,9 @@ def fit(
     else:
         require(not resume or out is None, "a resumed run continues in its own folder; leave out= out")
         earlier = Path(resume) if resume else None
-    graph = as_graph(graph, x=x, y=y, train_ids=train_ids, val_ids=val_ids, test_ids=test_ids)
+    name = task if isinstance(task, str) else config.task if isinstance(config, TrainConfig) else "auto"
+    ids = {"train_ids": train_ids, "val_ids": val_ids, "test_ids": test_ids}
+    graph = as_graph(graph, x=x, y=y, **ids, allow_unlabelled=is_of_pairs(name))
     given: dict[str, Any] = {
         "model": model,
         "estimator": estimator,
@@ -111,6 +115,11 @@ def fit(
     options |= {name: part for name, part in given.items() if isinstance(part, str)}
     options = _options_of_parts(parts, options, lenient=make_optimizer is not None) | parts.names()
     source = GraphSource(dataset=IN_MEMORY)
+    if isinstance(graph, Graph):
+        if earlier is not None:
+            graph = features_of_run(graph, read_preprocessing(earlier))
+        elif defaults == "auto" and config is None and graph.PX is None:  # a stored P X is of the features as they are
+            graph = standardize(graph)
     if earlier is None:
         if config is None and isinstance(graph, Graph):
             options = choose_options(graph, defaults, options)
@@ -125,7 +134,7 @@ def fit(
             graph is None or not in_store,
             f"the run in {earlier} was trained on the store {source.graph}, which is opened again; leave graph out",
         )
-        graph = load_source(source) if graph is None else graph
+        graph = load_source(source, task=config.task) if graph is None else graph
     check(graph, config, memory=check_memory, parts=parts)
     assert graph is not None
     path = earlier or out
@@ -162,7 +171,7 @@ def load_run(
         model: the class, function or network that was given to `fit`; its name if it was a name.
         task: the task that was given to `fit` as an object, class or function.
     """
-    return read_run(Path(path), as_graph(graph), parts=Parts(model=model, task=task))
+    return read_run(Path(path), as_graph(graph, allow_unlabelled=True), parts=Parts(model=model, task=task))
 
 
 def config_from(file: str | Path) -> TrainConfig:

@@ -40,6 +40,7 @@ RESULT: dict[str, Any] = {
     "skipped_steps": 0,
     "train_seconds": 1.25,
     "eval_seconds": 0.5,
+    "setup_seconds": 0.25,
     "peak_rss_bytes": 3 * 2**20,
 }
 
@@ -189,7 +190,7 @@ def test_the_bar_is_closed_on_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
             [
                 "test accuracy 50.00% at the best validation epoch, 2 (validation 62.50%)",
                 "highest test accuracy of any epoch 75.00% (chosen by test accuracy: the paper's protocol)",
-                "12 iterations: 1.25 s training, 0.50 s evaluation, peak memory 3.0 MiB",
+                "12 iterations: 0.25 s set-up, 1.25 s training, 0.50 s evaluation, peak memory 3.0 MiB",
                 "written to runs/[a]",
             ],
         ),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cvgnn.cli.datasets_command import datasets_command
+from cvgnn.cli.main import run_command
 from cvgnn.data.named.catalog import CATALOG
 from cvgnn.data.named.dataset_loader import DATASETS
 from cvgnn.errors import CvgnnError
@@ -38,7 +38,7 @@ def table(out: str) -> dict[str, list[str]]:
 
 
 def test_the_list(capsys: Captured, home: Path) -> None:
-    assert datasets_command([]) == 0
+    assert run_command("datasets", []) == 0
     out, err = capsys.readouterr()
     assert err == ""
     rows = table(out)
@@ -55,7 +55,7 @@ def test_the_list(capsys: Captured, home: Path) -> None:
 
 
 def test_the_list_of_a_root(capsys: Captured, shared_data: Path) -> None:
-    assert datasets_command(["--root", str(shared_data)]) == 0
+    assert run_command("datasets", ["--root", str(shared_data)]) == 0
     out = capsys.readouterr().out
     rows = table(out)
     assert rows["name"][5] == "in root"
@@ -69,13 +69,13 @@ def test_what_is_cached(capsys: Captured, home: Path) -> None:
     raw = home / "flickr" / "raw"
     raw.mkdir(parents=True)
     (raw / "role.json").write_bytes(b"x" * 1500)
-    datasets_command([])
+    run_command("datasets", [])
     assert table(capsys.readouterr().out)["flickr"][5:] == ["in part", "1.5 KiB"]
     for file in CATALOG["flickr"].files:
         (raw / file).write_bytes(b"x" * 1_000_000)
     (home / "synthetic-flickr-v1").mkdir()
     (home / "synthetic-flickr-v1" / "x.npy").write_bytes(b"x" * 2000)
-    datasets_command([])
+    run_command("datasets", [])
     rows = table(capsys.readouterr().out)
     assert rows["flickr"][5:] == ["yes", "3.8 MiB"]
     assert rows["synthetic-flickr"][5:] == ["yes", "2.0 KiB"]
@@ -84,7 +84,7 @@ def test_what_is_cached(capsys: Captured, home: Path) -> None:
 
 @pytest.mark.parametrize(("name", "edges"), [("cora", "13,264"), ("citeseer", "12,431")])
 def test_verify_on_the_real_files(capsys: Captured, shared_data: Path, name: str, edges: str) -> None:
-    assert datasets_command(["--verify", name, "--root", str(shared_data)]) == 0
+    assert run_command("datasets", ["--verify", name, "--root", str(shared_data)]) == 0
     out = capsys.readouterr().out
     rows = table(out)
     assert rows["count"] == ["published", "found", "result", "published by"]
@@ -96,7 +96,7 @@ def test_verify_fails_with_code_1(capsys: Captured, monkeypatch: pytest.MonkeyPa
     right = CATALOG["citeseer"]
     wrong = dataclasses.replace(right.counts, nodes=3312, split=(120, 500, 1015))
     monkeypatch.setitem(CATALOG, "citeseer", dataclasses.replace(right, counts=wrong))
-    assert datasets_command(["--verify", "citeseer"]) == 1
+    assert run_command("datasets", ["--verify", "citeseer"]) == 1
     out = capsys.readouterr().out
     rows = table(out)
     assert rows["nodes"] == ["3,312", "3,327", "FAIL", "Table 2"]
@@ -107,12 +107,12 @@ def test_verify_fails_with_code_1(capsys: Captured, monkeypatch: pytest.MonkeyPa
 
 def test_mistakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path) -> None:
     with pytest.raises(CvgnnError, match="unknown dataset 'kora'; known: citeseer, cora"):
-        datasets_command(["--verify", "kora"])
+        run_command("datasets", ["--verify", "kora"])
     with pytest.raises(CvgnnError, match="no raw files of 'flickr'"):
-        datasets_command(["--verify", "flickr", "--root", str(tmp_path)])
+        run_command("datasets", ["--verify", "flickr", "--root", str(tmp_path)])
     monkeypatch.setenv("CVGNN_OFFLINE", "1")
     with pytest.raises(CvgnnError, match=r"CVGNN_OFFLINE=1 forbids downloading it; fetch by hand reddit\.zip"):
-        datasets_command(["--verify", "reddit"])
+        run_command("datasets", ["--verify", "reddit"])
     assert not home.exists()
 
 
@@ -120,7 +120,7 @@ def test_mistakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path) -
 def test_on_a_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
-    assert datasets_command(words) == 0
+    assert run_command("datasets", words) == 0
     out = capsys.readouterr().out
     assert "───" in out
     for word in ("3,327", "3,703"):
@@ -129,7 +129,7 @@ def test_on_a_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch, words:
 
 def test_the_list_does_not_wait_for_torch(home: Path) -> None:
     code = (
-        "import sys; from cvgnn.cli.datasets_command import datasets_command; datasets_command([]);"
+        "import sys; from cvgnn.cli.main import run_command; run_command('datasets', []);"
         "print([m for m in ('torch', 'numba', 'scipy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -49,7 +49,7 @@ def test_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_numbers_have_no_classes() -> None:
     keys = [f"{split}_{m}" for m in ("mse", "r2") for split in ("train", "val", "test")]
-    found = {"metrics": dict(zip(keys, (1234.5, 2.0, None, 0.25, -1.5, None), strict=True))}
+    found = {"item": "node", "metrics": dict(zip(keys, (1234.5, 2.0, None, 0.25, -1.5, None), strict=True))}
     assert describe(found, ["0"]) == [
         "metric  train   val  test",
         "mse      1234     2     -",

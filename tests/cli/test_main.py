@@ -174,6 +174,7 @@ def test_interrupt_leaves_a_record_of_every_finished_epoch(tmp_path: Path) -> No
         process.wait()
     assert process.returncode == 130
     assert re.fullmatch(
+        r"cvgnn: options chosen for this graph: .*\n"
         r"cvgnn: stopping after this step; once more to stop at once\n"
         rf"cvgnn: stopped in epoch \d+, \d+ of its \d+ steps done; continue with: cvgnn train --resume {out}\n",
         stderr,

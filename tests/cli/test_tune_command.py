@@ -36,7 +36,7 @@ def test_it_starts_with_the_defaults_and_ends_with_a_command(
     printed = capsys.readouterr().out
     assert f"train with: cvgnn train --settings {out / 'best.toml'} --out DIR\n" in printed
     found = json.loads((out / "search.json").read_text(encoding="utf-8"))
-    fixed = TrainConfig(weight_decay=5e-3)  # the defaults for few labels
+    fixed = TrainConfig(weight_decay=5e-3, feature_norm="l2")  # the defaults for few labels
     first = found["trials"][0]["options"]
     assert {**first, "num_neighbors": fixed.num_neighbors} == {name: getattr(fixed, name) for name in first}
     assert first.keys() >= {"lr", "dropout", "model", "norm"}

@@ -89,9 +89,13 @@ def judge(reader: Reader, path: Path, watch: Watch) -> str | None:
 
 
 def wrong_sentence(said: str) -> str | None:
-    """What is wrong with a sentence, or None. A report on tables has a line for each mistake, 20 at most and a count."""
+    """What is wrong with a sentence, or None. A report on tables has a line for each mistake, 20 at most, and counts of
+    the others, at most one for each column that it names and one for the rest."""
     head, *lines = said.split("\n  ")
-    if 2 <= len(lines) <= 21 and re.fullmatch(r"\d+ mistakes in the tables:", head):
+    counts = [line for line in lines if re.fullmatch(r"\.\.\. and \d+ more( in .+)?", line)]
+    mistakes = len(lines) - len(counts)
+    counted = len(counts) <= mistakes + 1
+    if len(lines) >= 2 and 1 <= mistakes <= 20 and counted and re.fullmatch(r"\d+ mistakes in the tables:", head):
         return next((wrong for line in lines if (wrong := wrong_sentence(line)) is not None), None)
     if not said.strip() or any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in said):
         return f"not one line: {said[:500]!r}"

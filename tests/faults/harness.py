@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-TIMES = ("train_seconds", "eval_seconds", "peak_rss_bytes", "command")
+TIMES = ("setup_seconds", "train_seconds", "eval_seconds", "peak_rss_bytes", "command")
 
 # Each takes some seconds and saves its state often, within epochs too.
 VARIANTS = {
@@ -41,28 +41,46 @@ VARIANTS = {
     "link prediction": [
         "--task", "link", "--epochs", "20", "--batch-size", "100", "--hidden", "16", "--head", "hadamard-mlp",
     ],
+    "labelled edges": [
+        "--task", "edge", "--epochs", "40", "--batch-size", "100", "--hidden", "16", "--graph", "PAIRS",
+        "--class-weight", "balanced", "--defaults", "fixed",
+    ],
+    "a set of graphs": [
+        "--task", "graph", "--epochs", "60", "--batch-size", "10", "--hidden", "16", "--graph", "GRAPHS",
+        "--pool", "set", "--model", "gin", "--defaults", "fixed",
+    ],
     "all neighbors": ["--epochs", "150", "--batch-size", "10", "--estimator", "exact", "--bad-step", "skip"],
     "the training nodes alone": ["--epochs", "150", "--batch-size", "10", "--inductive", "True"],
 }  # fmt: skip
 OFTEN = ["--checkpoint-minutes", "0.002", "--checkpoint-epochs", "9"]
 
 
-def several_labels(folder: Path) -> Path:
-    """An npz of the bundled graph with three labels a node, made from its classes."""
+def write_graphs(folder: Path) -> dict[str, str]:
+    """Files of the bundled graph for the words of `VARIANTS` in capitals: three labels a node, made from its classes;
+    labels at edges, whether both ends are of one class; and many graphs, 20 nodes each with the edges among them."""
     import numpy as np
 
     import cvgnn
 
     graph = cvgnn.load("citeseer")
-    source = np.repeat(np.arange(graph.num_nodes), graph.degree.numpy())
-    x = graph.x.to_scipy()
+    edges = np.stack([np.repeat(np.arange(graph.num_nodes), graph.degree.numpy()), graph.indices.numpy()])
+    x, y = graph.x.to_scipy(), graph.y.numpy()
+    features = {"x_data": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": np.array(x.shape)}
     ids = {f"{part}_ids": getattr(graph, f"{part}_ids").numpy() for part in ("train", "val", "test")}
-    np.savez(
-        folder / "several.npz", edge_index=np.stack([source, graph.indices.numpy()]), x_data=x.data,
-        x_indices=x.indices, x_indptr=x.indptr, x_shape=np.array(x.shape), y=(graph.y.numpy()[:, None] >> np.arange(3)) & 1,
-        **ids,
-    )  # fmt: skip
-    return folder / "several.npz"
+    number = np.arange(graph.num_nodes) // 20
+    inside = number[edges[0]] == number[edges[1]]
+    arrays: dict[str, dict[str, Any]] = {
+        "SEVERAL": {"edge_index": edges, "y": (y[:, None] >> np.arange(3)) & 1, **ids},
+        "PAIRS": {
+            "edge_index": edges,
+            "edge_label_index": edges,
+            "edge_label": (y[edges[0]] == y[edges[1]]).astype(int),
+        },
+        "GRAPHS": {"edge_index": edges[:, inside], "graph_ids": number, "y": y[::20] % 2},
+    }
+    for name, own in arrays.items():
+        np.savez(folder / f"{name}.npz", **features, **own)
+    return {name: str(folder / f"{name}.npz") for name in arrays}
 
 
 def start(*words: object) -> subprocess.Popen[bytes]:

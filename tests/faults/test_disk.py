@@ -21,7 +21,20 @@ from cvgnn.cli.main import main
 from cvgnn.utils import atomic_files
 from tests.faults.harness import assert_same_run
 
-RUN = ["--epochs", "3", "--batch-size", "60", "--hidden", "8", "--threads", "1", "--output", "tau"]
+RUN = [
+    "--epochs",
+    "3",
+    "--batch-size",
+    "60",
+    "--hidden",
+    "8",
+    "--threads",
+    "1",
+    "--output",
+    "tau",
+    "--defaults",
+    "fixed",
+]
 OFTEN = ["--checkpoint-epochs", "1"]
 OPERATIONS = ("create", "write", "sync", "rename", "sync_folder")
 

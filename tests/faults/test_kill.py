@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import VARIANTS, assert_same_run, killed_until_done, several_labels, undisturbed
+from tests.faults.harness import VARIANTS, assert_same_run, killed_until_done, undisturbed, write_graphs
 
 KILLS = int(os.environ.get("CVGNN_KILLS", "10"))
 SEED = int(os.environ.get("CVGNN_KILL_SEED", "0"))
@@ -24,10 +24,10 @@ def test_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path) -> None:
     each = -(-KILLS // len(names))
     print(f"{each} kills for each of {len(names)} runs, seed {SEED} (CVGNN_KILL_SEED draws other moments)")
 
-    several = several_labels(tmp_path)
+    files = write_graphs(tmp_path)
 
     def one(i: int) -> int:
-        words = [str(several) if word == "SEVERAL" else word for word in VARIANTS[names[i]]]
+        words = [files.get(word, word) for word in VARIANTS[names[i]]]
         undisturbed(tmp_path / f"calm{i}", words)
         in_training = killed_until_done(tmp_path / f"killed{i}", words, each, seed=SEED + i)
         assert_same_run(tmp_path / f"killed{i}", tmp_path / f"calm{i}")

@@ -35,7 +35,7 @@ def test_the_recipes_by_name() -> None:
 def test_listed_options_make_the_recipe(capsys: Captured) -> None:
     """What --list prints is what cvgnn train takes."""
     from cvgnn.cli.argv import parse
-    from cvgnn.cli.train_command import TrainCommand
+    from cvgnn.cli.options import TrainCommand
 
     assert main(["reproduce", "--list"]) == 0
     printed = capsys.readouterr().out

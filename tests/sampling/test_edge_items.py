@@ -68,7 +68,7 @@ def test_a_complete_graph_has_no_negatives() -> None:
 def test_a_batch_has_the_endpoints_of_its_edges_and_then_of_its_negatives() -> None:
     graph = graph_from_dense(TRIANGLE_WITH_TAIL)
     negatives = NegativeSampler(graph, "uniform", degrees=graph, seed=0)
-    items = EdgeItems(torch.tensor([[0, 1, 3], [2, 2, 4]], dtype=torch.int32), negatives)
+    items = EdgeItems(torch.tensor([[0, 1, 3], [2, 2, 4]], dtype=torch.int32), negatives=negatives)
     nodes, place = items.targets(torch.tensor([2, 0]), step=9, repeats=False)
     assert place is not None
     assert nodes.tolist() == sorted(set(nodes.tolist()))

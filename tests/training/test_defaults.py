@@ -24,9 +24,24 @@ def graph_with(num_train: int) -> Graph:
 
 
 def test_few_labels_keep_the_fixed_defaults_with_more_weight_decay() -> None:
-    assert choose_config(cvgnn.load("citeseer"), "auto", {}) == TrainConfig(weight_decay=5e-3)
-    assert choose_config(cvgnn.load("citeseer"), "auto", {"weight_decay": 0.1}) == TrainConfig(weight_decay=0.1)
-    assert default_options(cvgnn.load("citeseer"), "fixed") == {}
+    graph = cvgnn.load("citeseer")
+    assert choose_config(graph, "auto", {}) == TrainConfig(weight_decay=5e-3, feature_norm="l2")
+    given = {"weight_decay": 0.1, "feature_norm": "none"}
+    assert choose_config(graph, "auto", given) == TrainConfig(weight_decay=0.1)
+    assert default_options(graph, "fixed") == {}
+    stored = dataclasses.replace(graph, PX=graph.x, PX_normalization="symmetric")
+    assert default_options(stored, "auto") == {"weight_decay": 5e-3}
+
+
+@pytest.mark.parametrize("task", ["edge", "link"])
+def test_tasks_on_edges_keep_the_fixed_defaults(task: str) -> None:
+    assert choose_config(cvgnn.load("citeseer"), "auto", {"task": task}) == TrainConfig(task=task)  # type: ignore[arg-type]
+
+
+def test_auto_is_what_fit_does() -> None:
+    graph = cvgnn.load("citeseer")
+    assert cvgnn.fit(graph, epochs=1).config == choose_config(graph, "auto", {"epochs": 1})
+    assert cvgnn.fit(graph, epochs=1, defaults="fixed").config == TrainConfig(epochs=1)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +50,7 @@ def test_few_labels_keep_the_fixed_defaults_with_more_weight_decay() -> None:
 def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size: int, epochs: int) -> None:
     class Many:
         train_ids, num_classes, num_nodes = torch.arange(num_train), 3, 2 * num_train
-        label_kind = "classes"
+        label_kind, PX = "classes", None
 
     config = choose_config(Many(), "auto", {"lr": 0.5, "hidden": 7})  # type: ignore[arg-type]
     assert (config.model, config.norm, config.batch_size, config.epochs) == ("sage", "layer", batch_size, epochs)
@@ -43,13 +58,16 @@ def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size
     assert config.patience == max(5, epochs // 5)
 
 
-def test_a_normalization_is_a_wish_for_a_gcn() -> None:
+def test_a_normalization_or_a_stored_product_is_a_wish_for_a_gcn() -> None:
     class Many:
         train_ids, num_classes, num_nodes = torch.arange(500), 3, 1000
         label_kind = "classes"
+        PX: torch.Tensor | None = None
 
     config = choose_config(Many(), "auto", {"normalization": "random-walk"})  # type: ignore[arg-type]
     assert (config.model, config.hidden) == ("gcn", 256)
+    Many.PX = torch.zeros(1)  # a stored P X is of a GCN
+    assert choose_config(Many(), "auto", {}).model == "gcn"  # type: ignore[arg-type]
 
 
 def test_paper_and_unknown_defaults() -> None:

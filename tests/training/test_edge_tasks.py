@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -15,12 +17,12 @@ import cvgnn
 from cvgnn.cli.main import main
 from cvgnn.config import make_config
 from cvgnn.data import Graph, Propagation, from_edges, with_edge_labels
-from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose.trainers import fresh_trainer
 from cvgnn.nn import exact_logits
 from cvgnn.ops.row_sum import Rows
-from cvgnn.training.tasks import EdgeClassification, LinkPrediction
+from cvgnn.training.tasks import EdgeClassification, LinkPrediction, task_of
+from cvgnn.training.tasks.edge_tasks import PairOptions
 from cvgnn.training.trainer_builder import build_trainer
 from tests.build import graph_from_dense, random_adjacency
 
@@ -64,13 +66,16 @@ def literal_score(head: str, a: Tensor, b: Tensor, W: dict[str, Tensor], *, both
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("estimator", ["exact", "cvd"])
-@pytest.mark.parametrize("task", ["link", "edge"])
+@pytest.mark.parametrize("task", ["link", "edge", "weighted edge"])
 def test_loss_and_gradient_of_five_steps_are_the_literal_ones(task: str, estimator: str, head: str) -> None:
     """Dense matrices, one pair at a time, in float64: the network of two layers, eq. 5, head, and cross entropy."""
-    whole = labelled(small_graph(), classes=2 if head == "dot" else 3)
+    classes = 2 if head == "dot" else 3
+    whole, class_weight = labelled(small_graph(), classes), "balanced" if task == "weighted edge" else None
+    task = task.split()[-1]
     config = make_config(
-        task=task, head=head, estimator=estimator, hidden=5, dropout=0.0, batch_size=7, num_neighbors=1, seed=3
-    )
+        task=task, head=head, estimator=estimator, hidden=5, dropout=0.0, batch_size=7, num_neighbors=1, seed=3,
+        class_weight=class_weight,
+    )  # fmt: skip
     trainer = build_trainer(whole, config)
     pairs_task, model = trainer.task, trainer.model
     graph = pairs_task.graph
@@ -92,7 +97,7 @@ def test_loss_and_gradient_of_five_steps_are_the_literal_ones(task: str, estimat
                 Pmatrix[block.targets] @ history - dense(block.sampled, block.sources.numel()) @ history[block.sources]
             )
         Z = S @ W["layers.1.weight"] + W["layers.1.bias"]
-        place, losses = batch.place, []
+        place, losses, weights = batch.place, [], []
         assert place is not None
         for i in range(place.shape[1]):
             score = literal_score(head, Z[place[0, i]], Z[place[1, i]], W, both=task == "link")
@@ -102,8 +107,11 @@ def test_loss_and_gradient_of_five_steps_are_the_literal_ones(task: str, estimat
             else:
                 assert isinstance(pairs_task, EdgeClassification)
                 logits = torch.cat([torch.zeros(1, dtype=torch.float64), score]) if head == "dot" else score
-                losses.append(torch.log(torch.exp(logits).sum()) - logits[pairs_task.labels["train"][batch.ids[i]]])
-        loss = torch.stack(losses).mean()
+                c = int(pairs_task.labels[batch.ids[i]])
+                counts = [int((pairs_task.y[pairs_task.ids["train"]] == k).sum()) for k in range(classes)]
+                weights.append(1.0 if class_weight is None else sum(counts) / (classes * counts[c]))
+                losses.append(weights[-1] * (torch.log(torch.exp(logits).sum()) - logits[c]))
+        loss = torch.stack(losses).sum() / (sum(weights) or len(losses))
         loss.backward()  # type: ignore[no-untyped-call]
         for name, parameter in model.named_parameters():
             torch.testing.assert_close(parameter.grad, W[name].grad, rtol=1e-10, atol=1e-10)
@@ -153,9 +161,9 @@ def test_held_out_edges_left_in_the_graph_would_leak() -> None:
 
 def test_no_negative_of_any_split_or_step_is_an_edge() -> None:
     graph = small_graph()
-    task = LinkPrediction(graph, negatives="degree", val_edges=0.1, test_edges=0.2)
+    task = LinkPrediction(graph, negatives="degree", pairs=PairOptions(val_edges=0.1, test_edges=0.2))
     true = {(int(u), v) for v in range(40) for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]]}
-    drawn = [task.pairs[split][:, ~task.labels[split]] for split in ("train", "val", "test")]
+    drawn = [task.pairs[split].chunk(2, dim=1)[1] for split in ("train", "val", "test")]
     for step in range(1, 30):
         nodes, place = task.items.targets(task.items.ids, step, repeats=False)
         assert place is not None
@@ -167,15 +175,14 @@ def test_no_negative_of_any_split_or_step_is_an_edge() -> None:
 
 def test_hits_and_mrr_by_counting() -> None:
     rng = np.random.default_rng(0)
-    scores = torch.from_numpy(rng.integers(0, 12, size=(60, 1)).astype(float))  # with ties
-    y = torch.arange(60) < 25
+    scores = torch.from_numpy(rng.integers(0, 12, size=60).astype(float)).split([25, 35])  # with ties
     task = LinkPrediction(small_graph(), hits_k=3)
-    positive, negative = scores[y].flatten().tolist(), scores[~y].flatten().tolist()
+    positive, negative = (part.tolist() for part in scores)
     third = sorted(negative, reverse=True)[2]
-    assert task._measure("hits_at_k", scores, y) == sum(p > third for p in positive) / 25
+    assert task._measure("hits_at_k", *scores) == sum(p > third for p in positive) / 25
     ranks = [1 + sum(n > p for n in negative) + sum(n == p for n in negative) / 2 for p in positive]
-    assert task._measure("mrr", scores, y) == pytest.approx(np.mean([1 / rank for rank in ranks]))
-    assert task._measure("hits_at_k", scores[:27], y[:27]) is None
+    assert task._measure("mrr", *scores) == pytest.approx(np.mean([1 / rank for rank in ranks]))
+    assert task._measure("hits_at_k", scores[0], scores[1][:2]) is None
 
 
 @pytest.mark.parametrize("task", ["link", "edge"])
@@ -236,9 +243,12 @@ def test_labelled_edges_are_learned_from_a_file_and_predicted_by_name(tmp_path: 
     assert [(row["source"], row["target"]) for row in rows] == [(f"n{u}", f"n{v}") for u, v in pairs.T]
     right = np.mean([int(row["class"]) == c for row, c in zip(rows, label, strict=True)])
     assert right > 0.8
-    graph = cvgnn.read_graph(file)
-    with pytest.raises(CvgnnError, match="a store holds no labels of edges"):
-        write_store(graph, tmp_path / "store")
+    # A store has the same pairs, and trains to the same bits.
+    assert main(["convert", str(file), str(tmp_path / "store")]) == 0
+    words = ["train", "--graph", str(tmp_path / "store"), "--dropout", "0", "--out", str(tmp_path / "stored"), *options]
+    assert main(words) == 0
+    weights = [(tmp_path / run / "weights.safetensors").read_bytes() for run in ("run", "stored")]
+    assert weights[0] == weights[1]
 
 
 @pytest.fixture(scope="module")
@@ -286,38 +296,139 @@ def test_a_bad_table_of_pairs_is_refused(name: str, finished: dict[str, Path], c
     assert "Traceback" not in said
 
 
-BAD_INPUTS: dict[str, tuple[Any, str]] = {
-    "no labelled edges": (lambda g: EdgeClassification(g), "this graph has none; give edge_label_index"),
-    "dot with three classes": (lambda g: EdgeClassification(labelled(g, 3), head="dot"), "the edges have 3"),
-    "a pair outside": (lambda g: with_edge_labels(g, [[0], [40]], [1]), r"pair 0 of edge_label_index, \(0, 40\)"),
-    "labels of another length": (lambda g: with_edge_labels(g, [[0], [1]], [1, 0]), r"shape \[2, M\]"),
-    "labels that are no integers": (lambda g: with_edge_labels(g, [[0], [1]], [0.5]), "must hold integers"),
-    "a class below -1": (lambda g: with_edge_labels(g, [[0], [1]], [-2]), "numbered from 0, or -1"),
-    "no edge": (lambda g: LinkPrediction(graph_from_dense(np.zeros((3, 3)))), "this graph has none"),
-    "all edges held out": (
-        lambda g: LinkPrediction(g, val_edges=0.5, test_edges=0.5), "must sum to less than 1, not 0.5"
-    ),
-    "more hits than negatives": (lambda g: LinkPrediction(g, metric="hits_at_k", hits_k=99), "lower hits_k"),
-    "another task's metric": (lambda g: LinkPrediction(g, metric="mse"), "metric of task 'link'"),
-    "class weights": (
-        lambda g: cvgnn.fit(g, task="link", class_weight="balanced"), "class_weight has no use with task 'link'"
-    ),
-    "a diagnosis": (lambda g: fresh_trainer(g, make_config(task="link")), "diagnose measures gradients over nodes"),
-    "an unknown head": (lambda g: cvgnn.fit(g, task="link", head="bilinear"), "head"),
-    "no pairs to predict": (
-        lambda g: cvgnn.fit(g, task="link", epochs=1, output="last").predict(), "predicts for pairs of nodes"
-    ),
-    "nodes in place of pairs": (
-        lambda g: cvgnn.fit(g, task="link", epochs=1).predict_proba([1, 2]), r"shape \[n, 2\], not torch.int64"
-    ),
-    "a pair of another graph": (
-        lambda g: cvgnn.fit(g, task="link", epochs=1).predict_proba([[1, 99]]), "node 99 does not exist"
-    ),
+def fit(graph: Graph, **options: Any) -> cvgnn.Run:
+    return cvgnn.fit(graph, epochs=1, hits_k=2, **options)
+
+
+BAD_INPUTS: dict[str, dict[str, tuple[Any, str]]] = {
+    "edge": {
+        "no labelled edges": (lambda g: EdgeClassification(g), "this graph has none; give edge_label_index"),
+        "dot with three classes": (
+            lambda g: EdgeClassification(labelled(g, 3), pairs=PairOptions(head="dot")), "the edges have 3"
+        ),
+        "a pair outside": (lambda g: with_edge_labels(g, [[0], [40]], [1]), r"pair 0 of edge_label_index, \(0, 40\)"),
+        "labels of another length": (lambda g: with_edge_labels(g, [[0], [1]], [1, 0]), r"shape \[2, M\]"),
+        "labels that are no integers": (lambda g: with_edge_labels(g, [[0], [1]], [0.5]), "must hold integers"),
+        "a class below -1": (lambda g: with_edge_labels(g, [[0], [1]], [-2]), "numbered from 0, or -1"),
+        "neither labels nor split": (lambda g: with_edge_labels(g, [[0], [1]]), "give edge_label, or edge_split"),
+        "an unknown split": (
+            lambda g: with_edge_labels(g, [[0], [1]], [1], edge_split=["dev"]), "edge_split holds 'dev'; it must be"
+        ),
+        "a split of another length": (
+            lambda g: with_edge_labels(g, [[0], [1]], [1], edge_split=[0, 1]), r"edge_split must be \[1\], 0, 1 or 2"
+        ),
+        "no training pair": (
+            lambda g: fit(with_edge_labels(g, [[0], [1]], [1], edge_split=["val"]), task="edge"),
+            "the training split is empty",
+        ),
+        "shares beside a split": (
+            lambda g: fit(with_edge_labels(g, [[0], [1]], [1], edge_split=["train"]), task="edge", val_edges=0.2),
+            "have their own split, so val_edges would do nothing",
+        ),
+        "weights for other classes": (
+            lambda g: fit(labelled(g), task="edge", class_weight=[1.0, 2.0, 3.0]),
+            "class_weight has 3 numbers, but the graph has 2 classes",
+        ),
+        "a temperature": (lambda g: fit(labelled(g), task="edge", calibrate=True), "calibrate has no use with task 'edge'"),
+        "another task's metric": (lambda g: fit(labelled(g), task="edge", metric="mrr"), "metric of task 'edge' 'mrr'"),
+    },
+    "link": {
+        "no edge": (lambda g: LinkPrediction(graph_from_dense(np.zeros((3, 3)))), "this graph has none"),
+        "all edges held out": (
+            lambda g: LinkPrediction(g, pairs=PairOptions(val_edges=0.5, test_edges=0.5)), "must sum to less than 1, not 0.5"
+        ),
+        "more hits than negatives": (lambda g: LinkPrediction(g, metric="hits_at_k", hits_k=99), "lower hits_k"),
+        "another task's metric": (lambda g: LinkPrediction(g, metric="mse"), "metric of task 'link'"),
+        "class weights": (
+            lambda g: cvgnn.fit(g, task="link", class_weight="balanced"), "class_weight has no use with task 'link'"
+        ),
+        "a temperature": (lambda g: fit(g, task="link", calibrate=True), "calibrate has no use with task 'link'"),
+        "a held-out pair that is no edge": (
+            lambda g: fit(with_edge_labels(g, [[0], [0]], edge_split=["val"]), task="link"),
+            r"the pair \(0, 0\) is in split 'val', but it is no edge of the graph",
+        ),
+        "an edge in two splits": (
+            lambda g: fit(with_edge_labels(g, *both_ways(g), edge_split=["val", "test"]), task="link"),
+            "but the same edge is listed in another split",
+        ),
+        "shares beside a split": (
+            lambda g: fit(with_edge_labels(g, [[0], [1]], edge_split=["train"]), task="link", test_edges=0.2),
+            "have their own split, so test_edges would do nothing",
+        ),
+        "a diagnosis": (lambda g: fresh_trainer(g, make_config(task="link")), "diagnose measures gradients over nodes"),
+        "an unknown head": (lambda g: cvgnn.fit(g, task="link", head="bilinear"), "head"),
+        "no pairs to predict": (
+            lambda g: cvgnn.fit(g, task="link", epochs=1, output="last").predict(), "predicts for pairs of nodes"
+        ),
+        "nodes in place of pairs": (
+            lambda g: cvgnn.fit(g, task="link", epochs=1).predict_proba([1, 2]), r"shape \[n, 2\], not torch.int64"
+        ),
+        "a pair of another graph": (
+            lambda g: cvgnn.fit(g, task="link", epochs=1).predict_proba([[1, 99]]), "node 99 does not exist"
+        ),
+    },
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD_INPUTS)
-def test_bad_input_is_refused(name: str) -> None:
-    call, sentence = BAD_INPUTS[name]
+def both_ways(graph: Graph) -> tuple[Any]:
+    """An edge of the graph in both directions."""
+    u, v = int(graph.indices[0]), int((graph.indptr <= 0).sum()) - 1
+    return ([[u, v], [v, u]],)
+
+
+@pytest.mark.parametrize(("task", "name"), [(task, name) for task, cases in BAD_INPUTS.items() for name in cases])
+def test_bad_input_is_refused(task: str, name: str) -> None:
+    assert len(BAD_INPUTS[task]) >= 10
+    call, sentence = BAD_INPUTS[task][name]
     with pytest.raises(CvgnnError, match=sentence):
         call(small_graph())
+
+
+def test_the_user_s_own_split() -> None:
+    graph = small_graph()
+    target = np.repeat(np.arange(40), graph.degree.numpy())
+    edges = np.stack([graph.indices.numpy(), target])[:, graph.indices.numpy() < target]
+    part = np.arange(edges.shape[1]) % 5 % 3  # 0, 1, 2, 0, 1
+    # Either direction of an edge names it, and those that are not named are for training.
+    named = with_edge_labels(graph, np.where(part % 2, edges, edges[::-1])[:, part > 0], edge_split=part[part > 0])
+    task = LinkPrediction(named)
+    assert task.sizes() == {"train": (part == 0).sum(), "val": (part == 1).sum(), "test": (part == 2).sum()}
+    assert task.split == "given"
+    held = {tuple(pair) for pair in edges[:, part == 2].T.tolist()}
+    assert {tuple(pair) for pair in task.pairs["test"].chunk(2, dim=1)[0].T.tolist()} == held
+    assert task.graph.num_edges == 2 * (part == 0).sum()
+    assert task_of(dataclasses.replace(named, y=-torch.ones(40, dtype=torch.int64), validated=True)) == "link"
+
+    classes = with_edge_labels(
+        graph, edges, np.where(part, "b", "a"), edge_split=np.array(["train", "val", "test"])[part]
+    )
+    run = cvgnn.fit(classes, task="edge", epochs=1, class_weight="balanced")
+    assert run.task.sizes() == {split: (part == code).sum() for code, split in enumerate(("train", "val", "test"))}
+    assert run.result["class_names"] == ["a", "b"]
+    assert run.result["split"] == "given"
+    assert run.result["per_class"]["nodes"] == [0, (part == 2).sum()]
+
+
+def test_a_graph_without_labels_trains_for_links(tmp_path: Path) -> None:
+    networkx, pyg = pytest.importorskip("networkx"), pytest.importorskip("torch_geometric.data")
+    graph = small_graph()
+    A = sp.csr_array((np.ones(graph.num_edges), graph.indices.numpy(), graph.indptr.numpy()), shape=(40, 40))
+    target = torch.arange(40).repeat_interleave(graph.degree)
+    data = pyg.Data(x=graph.x, edge_index=torch.stack([graph.indices.long(), target]))
+    nx = networkx.from_scipy_sparse_array(A)
+    networkx.set_node_attributes(nx, dict(enumerate(graph.x.tolist())), "x")
+    np.savez(tmp_path / "g.npz", x=graph.x.numpy(), edge_index=data.edge_index.numpy())
+    torch.save(data.to_dict(), tmp_path / "g.pt")
+    options: dict[str, Any] = {"task": "link", "epochs": 2, "hidden": 8}
+    auc = [cvgnn.fit(data, **options).result["test_roc_auc"], cvgnn.fit(A, x=graph.x, **options).result["test_roc_auc"]]
+    auc.append(cvgnn.fit(dataclasses.replace(graph, edge_weight=None), **options).result["test_roc_auc"])
+    assert len(set(auc)) == 1
+    assert cvgnn.fit(nx, **options).result["test_roc_auc"] is not None
+    for name in ("g.npz", "g.pt"):
+        words = ["train", "--graph", str(tmp_path / name), "--task", "link", "--epochs", "1", "--preprocess", "none"]
+        assert main(words) == 0
+    with pytest.raises(CvgnnError, match="data has no y"):
+        cvgnn.fit(data)
+    # Classes of pairs in PyG's fields, as RandomLinkSplit writes them.
+    data.edge_label_index, data.edge_label = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), torch.tensor([0.0, 1, 1, 0])
+    assert cvgnn.fit(data, epochs=1, output="last").task.name == "edge"

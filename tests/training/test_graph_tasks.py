@@ -15,7 +15,6 @@ from cvgnn.cli.inspect_command import describe
 from cvgnn.cli.main import main
 from cvgnn.config import make_config
 from cvgnn.data import Graph, RandomSplit, from_arrays, from_graphs
-from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose.trainers import in_float64
 from cvgnn.reference import ReferenceTrainer
@@ -231,7 +230,7 @@ BAD = [
     (lambda: from_two(edge_weight=[1.0]), "graph 1 has edge_weight, unlike graph 0"),
     (lambda: from_four(graph_ids=[0, 1, 0, 1]), "graph_ids must ascend from 0 without a gap.*node 2 has 0 after 1"),
     (lambda: from_four(graph_ids=[1, 1, 2, 2]), "graph_ids must ascend from 0.*node 0 has 1 after nothing"),
-    (lambda: from_four(edge_index=[[0, 1], [1, 2]]), "nodes 2 and 1 have an edge, but graph_ids puts them into graphs 1"),
+    (lambda: from_four(edge_index=[[0, 1], [1, 2]]), "nodes 1 and 2 have an edge, but graph_ids puts them into graphs 0"),
     (lambda: from_four(y=[0, 1, 1, 0]), r"y must have one label per graph, \[2\]"),
     (lambda: from_four(graph_ids=[0, 0, 1]), "x has 4 rows but graph_ids has 3 entries"),
     (lambda: from_arrays(**ARRAYS, train_ids=[2]), r"train_ids must lie in 0\.\.1; found 2"),
@@ -243,7 +242,6 @@ BAD = [
     (lambda: cvgnn.fit(GRAPH, calibrate=True), "calibrate has no use with task 'graph'"),
     (lambda: cvgnn.fit(GRAPH, class_weight=[1.0, 2.0]), "class_weight has 2 numbers, but the graph has 3 classes"),
     (lambda: GraphClassification(from_four(y=[[0, 1], [1, 1]])), "task 'graph' needs y as an int64 vector"),
-    (lambda: write_store(GRAPH, Path("nowhere")), "a store holds one graph, not a set of graphs"),
     (lambda: in_float64(GRAPH), "diagnose measures on one graph, with labels at nodes"),
 ]  # fmt: skip
 

@@ -42,7 +42,7 @@ for name, (kind, options) in RUNS.items():
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not be there to be taken again
     before = status("RssAnon")
     peak()
-    cvgnn.fit(graphs[kind], epochs=1, threads=1, **options)
+    cvgnn.fit(graphs[kind], defaults="fixed", epochs=1, threads=1, **options)
     told[name] = peak() - before
 print(json.dumps(told))
 """

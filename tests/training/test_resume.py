@@ -222,7 +222,7 @@ def test_settings_from_a_file(tmp_path: Path, capsys: Captured) -> None:
     file.write_text("epochs = 4\nbatch_size = 30\nhidden = 8\nthreads = 1\nnum_neighbors = [3]\n", encoding="utf-8")
     assert train("--settings", file, "--num-neighbors", "2", "--out", tmp_path / "a") == 0
     assert train("--settings", tmp_path / "a" / "config.json", "--out", tmp_path / "b") == 0
-    assert train(*RUN, "--out", tmp_path / "c") == 0
+    assert train(*RUN, "--defaults", "fixed", "--out", tmp_path / "c") == 0
     assert_same_run(tmp_path / "a", tmp_path / "c")
     assert_same_run(tmp_path / "b", tmp_path / "c")
     capsys.readouterr()

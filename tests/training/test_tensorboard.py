@@ -20,7 +20,7 @@ from cvgnn.training import EpochRecord, Metrics
 from cvgnn.training.tensorboard import TensorBoard
 from tests.faults.harness import metrics_of, result_of
 
-RUN = ["--epochs", "4", "--batch-size", "30", "--hidden", "8", "--threads", "1"]
+RUN = ["--epochs", "4", "--batch-size", "30", "--hidden", "8", "--threads", "1", "--defaults", "fixed"]
 TAGS = {"loss", "accuracy/train", "accuracy/val", "accuracy/test", "seconds/train", "seconds/eval", "learning_rate"}
 FULL = OSError(errno.ENOSPC, "No space left on device")
 Captured = pytest.CaptureFixture[str]

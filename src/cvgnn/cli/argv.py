@@ -91,6 +91,13 @@ def require_at_least(command: object, **least: int) -> None:
             require_integer(name, value, at_least=at_least)
 
 
+def require_booleans(command: object, *names: str) -> None:
+    """Raise an error for an option that is neither True nor False."""
+    for name in names:
+        value = getattr(command, name)
+        require(isinstance(value, bool), f"{name} must be True or False, not {value!r}")
+
+
 def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     optional = get_origin(info.type) is types.UnionType
     kinds = [kind for kind in get_args(info.type) if kind is not types.NoneType] if optional else [info.type]

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
-from cvgnn.cli.output import Output, is_quiet
+from cvgnn.cli.output import Output
+from cvgnn.cli.progress_bar import BAR, TEXT, ProgressBar
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.training import Callback, EpochRecord, Metrics, Trainer
@@ -29,13 +30,14 @@ class TrainProgress(Callback):
 
     def __init__(self, graph: Graph, config: TrainConfig, *, ignore_write_errors: bool = False) -> None:
         output = Output(ignore_write_errors=ignore_write_errors)
-        self._console, self._print = output.console, output.show
+        self._print = output.show
         self._config = config
         self._progress_line = output.progress
         self._graph = graph
-        self._progress: Progress | None = None
         self._metrics: Metrics = {}  # the last ones; the bar shows them until the next evaluation
-        self._task = TaskID(0)
+        columns = ("epoch", MofNCompleteColumn(), BAR, TEXT, TimeRemainingColumn(compact=True))
+        room = 2 * len(str(config.epochs)) + 23  # the count, and a small bar
+        self._bar = ProgressBar(output, config.epochs, *columns, room=room)
 
     def header(self) -> None:
         """Print the graph and the settings."""
@@ -51,32 +53,19 @@ class TrainProgress(Callback):
 
     def on_start(self, trainer: Trainer, records: Sequence[EpochRecord]) -> None:
         """Start the bar."""
-        if self._console.is_interactive and not is_quiet():
-            self._progress = Progress(
-                TextColumn("epoch"),
-                MofNCompleteColumn(),
-                BarColumn(bar_width=24),
-                TextColumn("{task.description}"),
-                TimeRemainingColumn(compact=True),
-                console=self._console,
-            )
-            self._task = self._progress.add_task("starting", total=self._config.epochs)
-            self._progress.start()
+        self._bar.__enter__()
 
     def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
         """Advance the bar, or print a line."""
-        if self._progress is not None:
+        if self._bar.is_shown:
             self._metrics = record.metrics if record.is_evaluated else self._metrics
-            text = line(replace(record, metrics=self._metrics))
-            room = self._console.width - 2 * len(str(self._config.epochs)) - 23  # beside the count and a small bar
-            self._progress.update(self._task, completed=record.epoch, description=text[: max(0, room)])
+            self._bar.move(record.epoch, line(replace(record, metrics=self._metrics)))
         else:
             self._progress_line(f"epoch {record.epoch}/{self._config.epochs}  {line(record)}")
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
         """Stop the bar."""
-        if self._progress is not None:
-            self._progress.stop()
+        self._bar.__exit__()
 
     def summary(self, result: dict[str, Any], out: Path | None) -> None:
         """Print the result."""
@@ -102,7 +91,8 @@ class TrainProgress(Callback):
             at = "" if result["output_iteration"] is None else f" (iterate {result['output_iteration']})"
             show(f"test {metric} of the returned weights, {result['output']}{at}: {value('output_test')}")
         show(
-            f"{result['iterations']} iterations: {result['train_seconds']:.2f} s training, "
+            f"{result['iterations']} iterations: {result['setup_seconds']:.2f} s set-up, "
+            f"{result['train_seconds']:.2f} s training, "
             f"{result['eval_seconds']:.2f} s evaluation, peak memory {format_bytes(result['peak_rss_bytes'])}"
         )
         if out is not None:

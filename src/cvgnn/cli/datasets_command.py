@@ -4,46 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
+import rich.box
+import rich.console
+import rich.table
 
-from cvgnn.cli.argv import parse
+from cvgnn.cli.options import DatasetsCommand
+from cvgnn.cli.output import set_result
+from cvgnn.data.named.catalog import CATALOG, SYNTHETIC
+from cvgnn.data.named.raw_folder import status, synthetic_status
+from cvgnn.utils.cache_folder import cache_folder
+from cvgnn.utils.formatting import format_bytes
 
 _SPLIT = "train / val / test"
 _LEFT = ("name", "cached", "in root", "count", "result", "published by")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DatasetsCommand:
-    """List the named data sets: their sizes, and whether they are on this machine. Downloads nothing.
-
-    Each edge is counted once. The edges of ogbn-arxiv are citations, which are loaded in both directions.
-    The synthetic data sets have the sizes of the real ones (synthetic-20k is small) and are generated on first use.
-    --verify NAME loads a data set, downloads it if needed, and compares its counts with Table 2 of the paper.
-    """
-
-    root: Path | None = None
-    """Folder with upstream's raw files; the cache folder (CVGNN_HOME) if not given."""
-
-    verify: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Name of a data set to load and verify; exit code 1 if a count differs."""
-
-
-def datasets_command(arguments: Sequence[str]) -> int:
-    """Parse the options, list or verify; returns the exit code."""
-    command = parse(DatasetsCommand, arguments, prog="cvgnn datasets")
+def datasets_command(command: DatasetsCommand, argv: Sequence[str]) -> int:
+    """List or verify; returns the exit code."""
     return _list(command.root) if command.verify is None else _verify(command.verify, command.root)
 
 
 def _list(root: Path | None) -> int:
-    from cvgnn.cli.output import set_result
-    from cvgnn.data.named.catalog import CATALOG, SYNTHETIC
-    from cvgnn.data.named.raw_folder import status, synthetic_status
-    from cvgnn.utils.cache_folder import cache_folder
-    from cvgnn.utils.formatting import format_bytes
 
     known = [(dataset.name, dataset.counts, *status(dataset, root)) for dataset in CATALOG.values()]
     known += [(name, counts, *synthetic_status(name, root)) for name, counts in SYNTHETIC.items()]
@@ -62,8 +47,8 @@ def _list(root: Path | None) -> int:
 
 
 def _verify(name: str, root: Path | None) -> int:
-    from cvgnn.cli.output import set_result
-    from cvgnn.data.named.dataset_loader import verify
+
+    from cvgnn.data.named.dataset_loader import verify  # imports torch, which the list does not need
 
     checks = verify(name, root)
     rows = [[c.column, f"{c.published:,}", f"{c.found:,}", "pass" if c.passed else "FAIL", c.source] for c in checks]
@@ -76,9 +61,6 @@ def _verify(name: str, root: Path | None) -> int:
 
 def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table with rules on a terminal, and plain aligned columns elsewhere."""
-    import rich.box
-    import rich.console
-    import rich.table
 
     terminal = sys.stdout.isatty()
     console = rich.console.Console(highlight=False, force_terminal=terminal, width=None if terminal else 1000)

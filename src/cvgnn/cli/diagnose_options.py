@@ -7,6 +7,7 @@ Nothing here imports torch at once: `--help` should not wait for it.
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ _OPTIMIZERS = ("sgd", "heavy-ball", "adam", "amsgrad", "adagrad")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnoseCommand:
+class DiagnoseCommand(ABC):
     """The options of every subcommand."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
@@ -44,16 +45,16 @@ class DiagnoseCommand:
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=TrainConfig)
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027, most have nothing to refuse
         """Refuse values that can be judged without the graph."""
 
+    @abstractmethod
     def training(self, graph: Graph, argv: Sequence[str]) -> TrainConfig:
         """How to train; refuses options that contradict `--run`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unused(self, config: TrainConfig) -> set[str]:
         """Names of the training options that have no effect on this measurement."""
-        raise NotImplementedError
 
     def arguments(self, graph: Graph, argv: Sequence[str]) -> dict[str, Any]:
         """The arguments of the function besides the graph, the config and the progress callback."""

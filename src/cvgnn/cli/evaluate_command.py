@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from cvgnn.cli.argv import parse
+from cvgnn.cli.options import EvaluateCommand
+from cvgnn.cli.output import set_result
+from cvgnn.cli.predict_command import moved_source
+from cvgnn.data.split import SPLITS
+from cvgnn.training.callbacks import format_metric
+from cvgnn.training.run import read_run
+from cvgnn.utils.formatting import align_columns
 
 _MOST_COLUMNS = 20  # of a confusion matrix on the terminal
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluateCommand:
-    """Compute every metric of the task of a finished run, on each split, by exact inference.
-
-    Prints also a table of the classes or labels, the confusion matrix and the calibration, on the test nodes if there
-    are any.
-    """
-
-    run: Annotated[Path, tyro.conf.Positional]
-    """Folder that cvgnn train --out has written."""
-
-    graph: Path | None = None
-    """The graph, if it is no longer where the run read it, or another labelled one with the same features."""
-
-    root: Path | None = None
-    """Folder with the data set's raw files, if it is no longer where the run read it."""
-
-
-def evaluate_command(argv: Sequence[str]) -> int:
-    """Parse the options, evaluate, print."""
-    command = parse(EvaluateCommand, argv, prog="cvgnn evaluate")
-
-    from cvgnn.cli.output import set_result
-    from cvgnn.cli.predict_command import moved_source
-    from cvgnn.training.run import read_run
+def evaluate_command(command: EvaluateCommand, argv: Sequence[str]) -> int:
+    """Evaluate, print."""
 
     run = read_run(command.run, source=moved_source(command.run, command.graph, command.root))
     found = run.evaluate()
@@ -55,14 +34,11 @@ def describe(found: dict[str, Any], names: Sequence[str]) -> list[str]:
         found: what `Run.evaluate` returns.
         names: of the classes, labels or targets.
     """
-    from cvgnn.data.split import SPLITS
-    from cvgnn.training.callbacks import format_metric
-    from cvgnn.utils.formatting import align_columns
 
     def table(rows: list[list[str]]) -> list[str]:
         return ["  ".join(cells) for cells in align_columns(rows, numbers_right=True)]
 
-    values = found["metrics"]
+    values, items = found["metrics"], f"{found['item']}s"
     metrics = dict.fromkeys(key.partition("_")[2] for key in values)
     rows = [[m, *(format_metric(key := f"{split}_{m}", values[key]) for split in SPLITS)] for m in metrics]
     lines = table([["metric", *SPLITS], *rows])
@@ -70,8 +46,8 @@ def describe(found: dict[str, Any], names: Sequence[str]) -> list[str]:
         each = found["per_class"]
         shown = [[f"{100 * value:.2f}" for value in each[name]] for name in ("precision", "recall", "f1")]
         columns = zip(names, *shown, map(str, each["nodes"]), strict=True)
-        head = ["class", "precision", "recall", "f1", "nodes"]
-        lines += ["", f"by class, on the {each['split']} nodes, in %:", *table([head, *map(list, columns)])]
+        head = ["class", "precision", "recall", "f1", items]
+        lines += ["", f"by class, on the {each['split']} {items}, in %:", *table([head, *map(list, columns)])]
         matrix = each["confusion_matrix"]
         if matrix is not None and len(matrix) <= _MOST_COLUMNS:
             counts = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]
@@ -80,5 +56,5 @@ def describe(found: dict[str, Any], names: Sequence[str]) -> list[str]:
         c = found["calibration"]
         fitted = "" if c["temperature"] is None else f", with temperature {c['temperature']:.3f}"
         error = f"{100 * c['expected_calibration_error']:.2f}%"
-        lines += ["", f"expected calibration error {error} on the {c['split']} nodes{fitted}"]
+        lines += ["", f"expected calibration error {error} on the {c['split']} {items}{fitted}"]
     return lines

@@ -2,79 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import tyro
+import numpy as np
+import torch
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
-from cvgnn.cli.argv import parse
-from cvgnn.config import GraphSource
-from cvgnn.data.table_options import TableOptions
-
-if TYPE_CHECKING:
-    from cvgnn.data import Graph
+from cvgnn.cli.options import InspectCommand
+from cvgnn.cli.output import graph_result, set_result
+from cvgnn.data import Graph
+from cvgnn.data.io.preprocessing import Preprocessing, print_table
+from cvgnn.data.io.suspicions import graph_suspicions
+from cvgnn.data.labels import labelled
+from cvgnn.data.split import SPLITS
+from cvgnn.training.graph_source import load_source
 
 _SHOWN_CLASSES = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class InspectCommand:
-    """Show nodes, edges, classes, splits and columns of a graph, and what looks suspicious; nothing is trained.
-
-    PATH is a folder with nodes and edges as .csv or .parquet, an .npz or .pt file, or a store (see docs/files.md).
-    """
-
-    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
-    """The graph to read."""
-
-    directed: bool = False
-    """Keep the directions of the edges instead of making the graph undirected."""
-
-    split_seed: int = 0
-    """Seed of the random split, for a graph without a split."""
-
-    tables: Annotated[TableOptions, tyro.conf.arg(name="")] = dataclasses.field(default_factory=TableOptions)
-
-
-def inspect_command(argv: Sequence[str]) -> int:
-    """Parse the options, read the graph, print what it holds."""
-    command = parse(InspectCommand, argv, prog="cvgnn inspect", flags=True)
-    source = GraphSource(
-        graph=command.path,
-        directed=command.directed,
-        split_seed=command.split_seed,
-        **command.tables.table_options(),
-    )
-
-    from cvgnn.cli.output import set_result
-    from cvgnn.training.graph_source import load_source
-
+def inspect_command(command: InspectCommand, argv: Sequence[str]) -> int:
+    """Read the graph, print what it holds."""
     with _printed_below() as noted:
-        graph = load_source(source)
+        graph = load_source(command.graph_source(command.path), task="link" if command.unlabelled else "auto")
     found = list(dict.fromkeys([*noted, *suspicions(graph)]))
     for line in [*describe(graph), "suspicions:" if found else "suspicions: none", *(f"  {line}" for line in found)]:
         print(line)
-    set_result(
-        {
-            "nodes": graph.num_nodes, "entries": graph.num_edges, "features": graph.num_features,
-            "classes": graph.num_classes, "split": graph.split, "suspicions": found,
-        }
-    )  # fmt: skip
+    set_result({**graph_result(graph), "suspicions": found})
     return 0
 
 
 def describe(graph: Graph) -> list[str]:
     """The lines to print about a graph."""
-    import numpy as np
-    from scipy import sparse
-    from scipy.sparse.csgraph import connected_components
-
-    from cvgnn.data.io.preprocessing import Preprocessing, print_table
 
     n, degree = graph.num_nodes, graph.degree.numpy()
     shape = (np.ones(graph.num_edges, dtype=np.int8), graph.indices.numpy(), graph.indptr.numpy())
@@ -86,7 +47,14 @@ def describe(graph: Graph) -> list[str]:
         f"components: {count}, the largest with {largest} nodes ({100 * largest / n:.1f} %)",
         f"split: {graph.split}",
     ]
-    lines += _label_lines(graph)
+    lines += _label_lines(graph) if graph.train_ids.numel() else []
+    if graph.edge_label is not None:
+        label, part = graph.edge_label.numpy(), graph.edge_split
+        counts = np.bincount(label[label >= 0]).tolist()
+        names = graph.edge_class_names or range(len(counts))
+        classes = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=False)) or "none"
+        sizes = "random" if part is None else "/".join(str(int((part == code).sum())) for code in range(len(SPLITS)))
+        lines.append(f"pairs: {len(label)}, split {sizes}, labels: {classes}")
     if graph.preprocessing is not None:
         columns = Preprocessing.from_dict(graph.preprocessing).table()
         lines += ["columns:", print_table([("column", "kind", "what it becomes"), *columns])]
@@ -95,10 +63,6 @@ def describe(graph: Graph) -> list[str]:
 
 def _label_lines(graph: Graph) -> list[str]:
     """A table of the labels: nodes of each class or label, or quantiles of each target."""
-    import numpy as np
-
-    from cvgnn.data.io.preprocessing import print_table
-    from cvgnn.data.labels import labelled
 
     y = graph.y.numpy()
     names = graph.class_names or tuple(map(str, range(graph.num_classes)))
@@ -124,10 +88,6 @@ def _label_lines(graph: Graph) -> list[str]:
 
 def suspicions(graph: Graph) -> list[str]:
     """What may be a mistake in the data, though it can be trained on."""
-    import numpy as np
-    import torch
-
-    from cvgnn.data.io.suspicions import graph_suspicions
 
     found = graph_suspicions(graph)
     alone = int((graph.degree == 0).sum())

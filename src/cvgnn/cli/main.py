@@ -44,6 +44,7 @@ import argparse
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -52,10 +53,8 @@ from contextlib import nullcontext
 from cvgnn._version import __version__
 from cvgnn.errors import CvgnnError, Interrupted, Stopped, require_known
 
-_COMMANDS = (
-    "train", "inspect", "predict", "evaluate", "reproduce", "sweep", "search", "tune", "report", "diagnose",
-    "convert", "partition", "datasets", "warmup",
-)  # fmt: skip
+_HELP = __doc__ or ""
+_COMMANDS = re.findall(r"^  (\w+)  ", _HELP, flags=re.MULTILINE)  # the help is the one list of them
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,15 +90,13 @@ def _dispatch(arguments: list[str]) -> int:
     except argparse.ArgumentError as error:
         raise CvgnnError(f"{error.argument_name} {error.message}; name a module, such as --plugin my_models") from None
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(f"cvgnn {__version__}{(__doc__ or '').removeprefix('cvgnn')}", end="")
+        print(f"cvgnn {__version__}{_HELP.removeprefix('cvgnn')}", end="")
         return 0
     if argv[0] == "--version":
         print(f"cvgnn {__version__}")
         return 0
     command, *rest = argv
     require_known("command", command, _COMMANDS)
-    module = importlib.import_module(f"cvgnn.cli.{command}_command")
-    run: Callable[[Sequence[str]], int] = getattr(module, f"{command}_command")
     from cvgnn.cli.output import compile_bar, json_output, logging_to_console
 
     if given.plugin:
@@ -109,7 +106,23 @@ def _dispatch(arguments: list[str]) -> int:
             import_plugin(plugin)
     level = logging.DEBUG if given.verbose else logging.WARNING if given.quiet else logging.INFO
     with logging_to_console(level), json_output() if given.json else nullcontext(), compile_bar():
-        return run(rest)
+        return run_command(command, rest)
+
+
+def run_command(command: str, argv: list[str]) -> int:
+    """Parse the options, then import what the command needs, such as torch."""
+    if command == "diagnose":  # it has subcommands with options of their own
+        from cvgnn.cli.diagnose_command import diagnose_command
+
+        return diagnose_command(argv)
+    from cvgnn.cli import options
+
+    kind: type[options.Command] = getattr(options, f"{command.capitalize()}Command")
+    parsed = kind.parse(argv, prog=f"cvgnn {command}")
+    parsed.check()
+    module = importlib.import_module(f"cvgnn.cli.{command}_command")
+    run: Callable[[options.Command, Sequence[str]], int] = getattr(module, f"{command}_command")
+    return run(parsed, argv)
 
 
 if __name__ == "__main__":

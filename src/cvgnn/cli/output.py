@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import rich.console
     import rich.status
 
+    from cvgnn.data import Graph
+
 
 @final
 class LogHandler(logging.Handler):
@@ -94,6 +96,12 @@ def set_result(result: Mapping[str, Any]) -> None:
     """Set what `--json` prints: the result of the command, as JSON values."""
     _result.clear()
     _result.update(result)
+
+
+def graph_result(graph: Graph) -> dict[str, Any]:
+    """What `--json` prints about a graph."""
+    sizes = {"nodes": graph.num_nodes, "entries": graph.num_edges, "features": graph.num_features}
+    return {**sizes, "classes": graph.num_classes, "split": graph.split}
 
 
 @contextmanager

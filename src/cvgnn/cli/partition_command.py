@@ -4,54 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
 
-import tyro
-
-from cvgnn.cli.argv import parse
+from cvgnn.cli.options import PartitionCommand
+from cvgnn.cli.output import Output, set_result
 from cvgnn.config import GraphSource, make_config
+from cvgnn.distributed.cost import rank_bytes, sent_bytes
+from cvgnn.distributed.partition import Partition, partition_graph
+from cvgnn.training.defaults import default_options
+from cvgnn.training.graph_source import load_source
 from cvgnn.utils.formatting import format_bytes
+from cvgnn.utils.progress import ProgressReporter
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionCommand:
-    """Cut a graph into shards, to train on it with several processes or machines (docs/distributed.md).
-
-    IN is a store, or any other form of a graph with labels at nodes (see docs/files.md).
-    """
-
-    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IN")]
-    """The graph to read."""
-
-    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
-    """Folder for the shards, new or empty."""
-
-    shards: int = 8
-    """How many, a power of two. Every number of ranks that divides it gives the same bits."""
-
-    method: Literal["metis", "stream", "range"] = "stream"
-    """metis = the fewest edges between shards (needs pymetis), stream = one greedy pass, range = keeps the order of the
-    nodes."""
-
-    propagate: Literal["symmetric", "random-walk", "mean", "sum"] | None = None
-    """Normalization of the stored P X: mean for SAGE, sum for GIN, symmetric or random-walk for GCN and GCNII; by
-    default that of the model which cvgnn train chooses for the graph."""
-
-
-def partition_command(argv: Sequence[str]) -> int:
-    """Parse the options, write the shards, and print their quality and cost."""
-    command = parse(PartitionCommand, argv, prog="cvgnn partition", flags=True)
-
-    # Imported only now: torch takes seconds, and --help or a wrong option should not wait for it.
-    from cvgnn.cli.output import Output, set_result
-    from cvgnn.distributed.cost import rank_bytes, sent_bytes
-    from cvgnn.distributed.partition import Partition, partition_graph
-    from cvgnn.training.defaults import default_options
-    from cvgnn.training.graph_source import load_source
-    from cvgnn.utils.progress import ProgressReporter
-
+def partition_command(command: PartitionCommand, argv: Sequence[str]) -> int:
+    """Write the shards, and print their quality and cost."""
     output, start = Output(ignore_write_errors=False), time.monotonic()
     graph = load_source(GraphSource(graph=command.source))
     models = {"mean": "sage", "sum": "gin", "symmetric": "gcn", "random-walk": "gcn"}

@@ -4,89 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
-
-from cvgnn.cli.argv import parse, require_at_least
+from cvgnn.cli.options import ReproduceCommand
+from cvgnn.cli.output import set_result
+from cvgnn.cli.runs_progress import LiveTable, RunsProgress, default_workers
 from cvgnn.config import GraphSource
-from cvgnn.errors import CvgnnError, require, require_known, unknown_name
-
-if TYPE_CHECKING:
-    from cvgnn.lab.reproduction import BestPlan, PaperPlan, RecipePlan
-    from cvgnn.lab.sweep import Job
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReproduceCommand:
-    """Run the paper's tuned settings (Appendix B) and print its Table 5 beside ours, by both protocols.
-
-    Finished runs are kept in --out and never repeated; the same command continues an interrupted one.
-    Writes table.md, table.tex and table.json. --list shows the settings and the grids, and runs nothing.
-    If a data set is missing and cannot be downloaded, it is named, the others are run, and the exit code is 1.
-    --recipe best runs our own best settings for citeseer, cora and pubmed instead (docs/best.md).
-    """
-
-    recipe: Literal["paper", "best"] = "paper"
-    """Whose settings: the paper's tuned ones for each optimizer, or our best ones, tuned by validation accuracy."""
-
-    dataset: str = "citeseer"
-    """Data sets, separated by commas: citeseer (bundled), cora, pubmed, ogbn-arxiv, flickr, reddit, or all of them."""
-
-    optimizer: str = "all"
-    """Optimizers, separated by commas: adam, heavy-ball, amsgrad, adagrad, sgd, or all of them."""
-
-    runs: int | None = None
-    """Runs of each recipe; default: the paper's 3 (for reddit 1), 10 for the best recipes. Run i has seed i, and the
-    same initial weights for every optimizer."""
-
-    first: int = 0
-    """Number, and so seed, of the first run."""
-
-    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/reproduce")
-    """Folder for the runs and the tables."""
-
-    root: Path | None = None
-    """Folder with the data sets' raw files, if they shall not be downloaded; citeseer needs none."""
-
-    scheme: Literal["without-replacement", "with-replacement", "paper", "released"] | None = None
-    """How neighbors are drawn; default: without replacement. released is the scheme of the paper's code, biased: see
-    docs/reproduction.md."""
-
-    form: Literal["torch", "paper"] | None = None
-    """The form of the optimizers; default: torch's, which reproduces Table 5."""
-
-    estimator: Literal["cvd", "cv", "ns", "exact"] | None = None
-    """How neighbors are aggregated; default: cv, the paper's."""
-
-    epochs: int | None = None
-    """Epochs; default: the paper's."""
-
-    threads: int = 1
-    """Threads of a run."""
-
-    workers: int | None = None
-    """Runs at a time; default: as many as there are cores for their threads."""
-
-    list: bool = False
-    """Show the settings, and run nothing."""
+from cvgnn.errors import CvgnnError, require, unknown_name
+from cvgnn.lab import sweep
+from cvgnn.lab.recipes import BEST_DATASETS, PAPER_OPTIMIZERS, RECIPE_DATASETS
+from cvgnn.lab.reproduction import BestPlan, PaperPlan, RecipePlan
+from cvgnn.lab.sweep import Job
+from cvgnn.lab.sweep.result_tables import prepare, rows, write_files
+from cvgnn.lab.sweep.summary import group_by_setting
+from cvgnn.training.machine import describe_machine
 
 
-def reproduce_command(argv: Sequence[str]) -> int:
-    """Parse the options, run what is missing, print and write the table."""
-    command = parse(ReproduceCommand, argv, prog="cvgnn reproduce", flags=True)
-    require_at_least(command, runs=1, first=0, threads=1, workers=1)
-    require_known("recipe", command.recipe, ("paper", "best"))
-
-    from cvgnn.cli.output import set_result
-    from cvgnn.cli.runs_progress import LiveTable, RunsProgress, default_workers
-    from cvgnn.lab import sweep
-    from cvgnn.lab.sweep.accuracy_tables import prepare, rows, write_files
-    from cvgnn.lab.sweep.summary import group_by_setting
-    from cvgnn.training.machine import describe_machine
-
+def reproduce_command(command: ReproduceCommand, argv: Sequence[str]) -> int:
+    """Run what is missing, print and write the table."""
     paper, best = _plans(command)
     if command.list:
         print(f"{paper.listing()}\n\nwith --recipe best, as options of cvgnn train:\n\n{best.listing()}")
@@ -126,8 +60,6 @@ def reproduce_command(argv: Sequence[str]) -> int:
 
 
 def _plans(command: ReproduceCommand) -> tuple[PaperPlan, BestPlan]:
-    from cvgnn.lab.recipes import BEST_DATASETS, PAPER_OPTIMIZERS, RECIPE_DATASETS
-    from cvgnn.lab.reproduction import BestPlan, PaperPlan
 
     best = command.recipe == "best"
     own = not best or command.optimizer == "all"

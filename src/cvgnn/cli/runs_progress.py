@@ -5,25 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.progress import MofNCompleteColumn
 from rich.table import Table
 
-from cvgnn.cli.output import Output, is_quiet
+from cvgnn.cli.output import Output
+from cvgnn.cli.progress_bar import BAR, TEXT, ProgressBar
 from cvgnn.lab.sweep import Outcome
-from cvgnn.lab.sweep.accuracy_tables import accuracy
 from cvgnn.lab.sweep.jobs import format_value
-from cvgnn.training.callbacks import percent
+from cvgnn.lab.sweep.summary import SeedResults
 from cvgnn.training.machine import cores
 
 if TYPE_CHECKING:
     from cvgnn.lab.search.study import Trial
-
-_BAR_WIDTH = 24
 
 
 def default_workers(threads: int) -> int:
@@ -35,16 +31,21 @@ def outcome_line(outcome: Outcome) -> str:
     """A run that has ended, as text."""
     if outcome.result is None:
         return f"{outcome.job.label}  FAILED: {outcome.reason}"
-    r = outcome.result
-    return f"{outcome.job.label}  val {percent(r['val_accuracy'])}  test {percent(r['test_accuracy'])}"
+    return f"{outcome.job.label}  {_values(SeedResults([outcome.result]), 'val', 'test')}"
 
 
 def trial_line(trial: Trial) -> str:
     """A trial that has ended, as text."""
     options = " ".join(f"{name}={format_value(value)}" for name, value in trial.params.items())
-    end = f"val {accuracy('val_accuracy')(trial)}%" if trial.reason is None else f"FAILED: {trial.reason}"
+    end = _values(trial, "val") if trial.reason is None else f"FAILED: {trial.reason}"
     end = "stopped early" if trial.state == "pruned" else end
     return f"trial {trial.number}  {options}  {end}"
+
+
+def _values(results: SeedResults, *names: str) -> str:
+    """The metric on some splits, which is named unless it is the accuracy."""
+    texts = [f"{name} {results.text(name, unit='%')}" for name in names]
+    return "  ".join([*([] if results.metric == "accuracy" else [results.metric]), *texts])
 
 
 @final
@@ -93,19 +94,15 @@ class RunsProgress:
         self._total, self._unit, self._table = total, unit, table
         self._done = self._before = 0
         self._start = time.monotonic()
-        columns = (TextColumn(unit), MofNCompleteColumn(), BarColumn(_BAR_WIDTH), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=self._console)
-        self._task = self._bar.add_task("", total=total)
-        shown = self._bar if table is None else Group(table, self._bar)
-        self._live = Live(shown, console=self._console, transient=table is not None, refresh_per_second=4)
+        room = 2 * len(str(total)) + 34  # the count and the bar
+        self._bar = ProgressBar(output, total, unit, MofNCompleteColumn(), BAR, TEXT, room=room, above=table)
 
     def __enter__(self) -> RunsProgress:
-        if self._console.is_interactive and not is_quiet():
-            self._live.start()
+        self._bar.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._live.stop()
+    def __exit__(self, *error: Any) -> None:
+        self._bar.__exit__()
         if self._before:
             self._progress_line(f"{self._before} of {self._total} {self._unit} were finished before")
 
@@ -123,9 +120,7 @@ class RunsProgress:
         seconds = (time.monotonic() - self._start) / max(1, now) * (self._total - self._done)
         left = f"{timedelta(seconds=int(seconds)) if now else '-:--:--'} left"
         if self._console.is_interactive:
-            text = left if self._table is not None else f"{left}  {line}"
-            room = self._console.width - _BAR_WIDTH - 2 * len(str(self._total)) - 10  # beside the count and the bar
-            self._bar.update(self._task, completed=self._done, description=text[: max(0, room)])
+            self._bar.move(self._done, left if self._table is not None else f"{left}  {line}")
             if failed:
                 self.print(line)
         elif not before:
@@ -150,20 +145,17 @@ class TimeProgress:
     def __init__(self, minutes: float) -> None:
         output = Output(ignore_write_errors=True)
         self.show, self.warn, self.print = output.show, output.warn, output.progress
-        self._console, self._end = output.console, time.monotonic() + 60.0 * minutes
-        self._bar = Progress(BarColumn(_BAR_WIDTH), TextColumn("{task.description}"), console=output.console)
-        self._task = self._bar.add_task("", total=60.0 * minutes)
+        self._seconds, self._end = 60.0 * minutes, time.monotonic() + 60.0 * minutes
+        self._bar = ProgressBar(output, self._seconds, BAR, TEXT, room=27)
 
     def __enter__(self) -> TimeProgress:
-        if self._console.is_interactive and not is_quiet():
-            self._bar.start()
+        self._bar.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._bar.stop()
+    def __exit__(self, *error: Any) -> None:
+        self._bar.__exit__()
 
     def update(self, text: str) -> None:
         """Move the bar to the present, with a text beside it."""
         left = max(0.0, self._end - time.monotonic())
-        text = f"{timedelta(seconds=int(left))} left  {text}"[: max(0, self._console.width - _BAR_WIDTH - 3)]
-        self._bar.update(self._task, completed=(self._bar.tasks[0].total or 0.0) - left, description=text)
+        self._bar.move(self._seconds - left, f"{timedelta(seconds=int(left))} left  {text}")

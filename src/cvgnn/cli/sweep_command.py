@@ -5,75 +5,23 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
-
-from cvgnn.cli.argv import RunCount, parse, require_at_least
-from cvgnn.config import GraphSource
+from cvgnn.cli.options import SweepCommand
+from cvgnn.cli.output import set_result
+from cvgnn.cli.runs_progress import RunsProgress, default_workers
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import require
+from cvgnn.lab import sweep
+from cvgnn.lab.recipes import paper_grid, paper_recipe, paper_runs
+from cvgnn.lab.sweep import result_tables as tables
+from cvgnn.lab.sweep.grid import configs, parse_grid, parse_options, product, read_sweep
+from cvgnn.lab.sweep.summary import group_by_setting
 from cvgnn.registry import plugin_options
-
-if TYPE_CHECKING:
-    from cvgnn.config import TrainConfig
+from cvgnn.training.machine import describe_machine
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepCommand:
-    """Train every combination of some options, on all cores, and show which is best by validation accuracy.
-
-    cvgnn sweep --grid lr=0.01,0.05 num_neighbors=2,5 optimizer=adam,sgd --set epochs=50 hidden=32 --runs 3
-    cvgnn sweep --paper cora --root DIR        the paper's grid (Table 3), five optimizers, three runs each
-    cvgnn sweep --file sweep.toml              tables base, grid and list; see docs/sweeps.md
-    Finished runs are kept in --out and never repeated; the same command continues an interrupted sweep.
-    """
-
-    grid: tuple[str, ...] = ()
-    """Options and their values, such as lr=0.01,0.05; every combination is run. Hops of num_neighbors: 10+5."""
-
-    set: tuple[str, ...] = ()
-    """Options of every run, such as epochs=50."""
-
-    runs: RunCount[int | None] = None
-    """Runs of each setting, with seeds 0, 1, ...; a setting's numbers are means over them. Default: 1, with --paper as
-    many as the paper's."""
-
-    paper: Annotated[str | None, tyro.conf.arg(metavar="DATASET")] = None
-    """The paper's grid for a data set, with its fixed settings; --grid and --set change it."""
-
-    file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """A .toml file with the runs, instead of --grid, --set and --paper; it may leave --dataset, --root and --runs
-    to the command line."""
-
-    source: Annotated[GraphSource, tyro.conf.arg(name="")] = dataclasses.field(default_factory=GraphSource)
-
-    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/sweep")
-    """Folder for the runs and the tables."""
-
-    choose: Literal["validation", "test"] = "validation"
-    """The accuracy that selects the best settings; test is the paper's protocol, which selects on the test set."""
-
-    threads: int | None = None
-    """Threads of a run; default: 1."""
-
-    workers: int | None = None
-    """Runs at a time; default: as many as there are cores for their threads."""
-
-
-def sweep_command(argv: Sequence[str]) -> int:
-    """Parse the options, run what is missing, print and write the tables."""
-    command = parse(SweepCommand, argv, prog="cvgnn sweep")
-    require_at_least(command, runs=1, threads=1, workers=1)
-
-    from cvgnn.cli.output import set_result
-    from cvgnn.cli.runs_progress import RunsProgress, default_workers
-    from cvgnn.lab import sweep
-    from cvgnn.lab.sweep import accuracy_tables as tables
-    from cvgnn.lab.sweep.summary import group_by_setting
-    from cvgnn.training.machine import describe_machine
-
+def sweep_command(command: SweepCommand, argv: Sequence[str]) -> int:
+    """Run what is missing, print and write the tables."""
     source, configs = _configs(command)
     twice = command.threads is not None and any(c.threads is not None for c in configs)
     require(not twice, "threads is an option of the runs and --threads is given as well; leave one of them out")
@@ -89,7 +37,8 @@ def sweep_command(argv: Sequence[str]) -> int:
     set_result(files["table.json"])
     settings = group_by_setting(outcomes)
     columns = tables.sweep_columns(settings)
-    view.print(f"best of {len(settings)} settings for each optimizer, {tables.CHOICES[command.choose]}:")
+    how = tables.choice_text(command.choose, tables.metrics_of(settings))
+    view.print(f"best of {len(settings)} settings for each optimizer, {how}:")
     view.print(tables.markdown(list(columns), tables.rows(columns, tables.chosen(settings, by=command.choose))))
     failed = sum(outcome.result is None for outcome in outcomes)
     if failed:
@@ -100,8 +49,6 @@ def sweep_command(argv: Sequence[str]) -> int:
 
 def _configs(command: SweepCommand) -> tuple[GraphSource, list[TrainConfig]]:
     """The source of the graph, and the config of every run."""
-    from cvgnn.lab.recipes import paper_grid, paper_recipe, paper_runs
-    from cvgnn.lab.sweep.grid import configs, parse_grid, parse_options, product, read_sweep
 
     if command.file is not None:
         alone = not command.grid and not command.set and command.paper is None

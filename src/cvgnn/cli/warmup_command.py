@@ -4,50 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from cvgnn.cli.argv import parse
+from rich.progress import TaskProgressColumn
+
+from cvgnn.cli.options import WarmupCommand
+from cvgnn.cli.output import Output, set_result
+from cvgnn.cli.progress_bar import BAR, TEXT, ProgressBar
 from cvgnn.errors import CvgnnError
+from cvgnn.ops.compilation import folders
+from cvgnn.training.kernel_warmup import warm_up
 
 
-@dataclass(frozen=True, kw_only=True)
-class WarmupCommand:
-    """Compile all kernels for this processor and keep them, so that no later run compiles.
-
-    Call it in the build of a container image, with NUMBA_CACHE_DIR set to a folder of the image. See docs/install.md.
-    """
-
-
-def warmup_command(argv: Sequence[str]) -> int:
-    """Parse the options, compile with a progress bar, print where the kernels are."""
-    parse(WarmupCommand, argv, prog="cvgnn warmup")
-
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    from cvgnn.cli.output import Output, is_quiet, set_result
-    from cvgnn.ops.compilation import folders
-    from cvgnn.training.kernel_warmup import warm_up
+def warmup_command(command: WarmupCommand, argv: Sequence[str]) -> int:
+    """Compile with a progress bar, print where the kernels are."""
 
     if not folders():
         raise CvgnnError("no folder can keep compiled kernels; set CVGNN_HOME to a folder that can be written")
     output, start = Output(ignore_write_errors=False), time.monotonic()
-    columns = (TextColumn("compiling"), BarColumn(24), TaskProgressColumn(), TextColumn("{task.description}"))
-    bar = Progress(*columns, console=output.console, transient=True, disable=is_quiet())
-    task = bar.add_task("", total=1.0)
 
     def show(what: str, share: float) -> None:
-        if output.console.is_interactive:
-            bar.update(task, description=what, completed=share)
+        if bar.is_shown:
+            bar.move(share, what)
         else:
             output.progress(f"{100 * share:.0f}%  {what}")
 
-    if output.console.is_interactive:
-        bar.start()
-    try:
+    with ProgressBar(output, 1.0, "compiling", BAR, TaskProgressColumn(), TEXT, room=42) as bar:
         count = warm_up(show)
-    finally:
-        if bar.live.is_started:
-            bar.stop()
     seconds = time.monotonic() - start
     what = f"compiled {count} kernels in {seconds:.1f} s" if count else "all kernels were compiled before"
     output.show(f"{what}; they are in {folders()[-1]}")

@@ -53,6 +53,7 @@ def from_arrays(
     node_names: Sequence[Any] | np.ndarray | None = None,
     class_names: Sequence[str] | None = None,
     graph_ids: Tensor | ArrayLike | None = None,
+    graph_names: Sequence[Any] | np.ndarray | None = None,
 ) -> Graph:
     """Build a `Graph` from arrays, with features of any kind, string labels, and a random split where none is given.
 
@@ -75,6 +76,7 @@ def from_arrays(
         node_names: the user's own node ids, integers or strings `[N]`, each once.
         class_names: the user's own labels; with string labels, all of them in the order to number them.
         graph_ids: `[N]`, the graph of each node in a set of graphs, see `Graph`; `y` and the splits are then of graphs.
+        graph_names: the user's own ids of the graphs of a set, integers or strings `[G]`, each once.
 
     >>> g = from_arrays([[0, 1], [1, 2]], x=np.eye(3), y=["b", "a", "b"], split=RandomSplit(seed=3))
     >>> g.y.tolist(), g.class_names, g.split
@@ -103,10 +105,11 @@ def from_arrays(
         num_classes=_count_classes(labels, names) if num_classes is None else num_classes,
         directed=directed,
         name=name,
-        node_names=None if node_names is None else _checked_names(node_names, num_nodes),
+        node_names=None if node_names is None else _checked_names(node_names, num_nodes, "node"),
         class_names=names,
         split=record,
         graph_ids=graph_ids,
+        graph_names=None if graph_names is None else _checked_names(graph_names, num_items, "graph"),
     )
 
 
@@ -252,15 +255,15 @@ def _all_ones(edge_weight: Tensor | ArrayLike) -> bool:
     return array.ndim == 1 and bool((array == 1).all())
 
 
-def _checked_names(node_names: Sequence[Any] | np.ndarray, num_nodes: int) -> np.ndarray:
-    names = to_array(node_names, "node_names")
+def _checked_names(given: Sequence[Any] | np.ndarray, count: int, item: str) -> np.ndarray:
+    names = to_array(given, f"{item}_names")
     require(
-        names.shape == (num_nodes,) and names.dtype.kind in "iuU",
-        f"node_names must be {num_nodes} integers or strings; it is {names.dtype} of shape {list(names.shape)}",
+        names.shape == (count,) and names.dtype.kind in "iuU",
+        f"{item}_names must be {count} integers or strings; it is {names.dtype} of shape {list(names.shape)}",
     )
     found, counts = np.unique(names, return_counts=True)
-    if len(found) < num_nodes:
+    if len(found) < count:
         raise CvgnnError(
-            f"node_names holds {join_printable([found[counts > 1][0]])} twice; each node needs a different name"
+            f"{item}_names holds {join_printable([found[counts > 1][0]])} twice; each {item} needs a different name"
         )
     return names.astype(np.int64) if names.dtype.kind in "iu" else names

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from cvgnn.data.array_converter import GraphOptions, checked_csr, from_arrays, split_mask
+from cvgnn.data.edge_split import with_edge_labels
 from cvgnn.data.graph import Graph
 from cvgnn.data.node_ids import name_nodes, number_labels
 from cvgnn.data.split import SPLITS, RandomSplit
@@ -21,7 +22,14 @@ from cvgnn.utils.optional_import import import_optional
 
 
 def as_graph(
-    data: Any, *, x: Any = None, y: Any = None, train_ids: Any = None, val_ids: Any = None, test_ids: Any = None
+    data: Any,
+    *,
+    x: Any = None,
+    y: Any = None,
+    train_ids: Any = None,
+    val_ids: Any = None,
+    test_ids: Any = None,
+    allow_unlabelled: bool = False,
 ) -> Any:
     """A graph from what PyG, NetworkX or SciPy hold; a `Graph`, and what is none of these, as it is.
 
@@ -29,19 +37,22 @@ def as_graph(
         data: a `Graph`, a PyG `Data`, a NetworkX graph or a SciPy adjacency matrix.
         x, y: features and labels of all nodes, for SciPy; for NetworkX instead of the node attributes `x` and `y`.
         train_ids, val_ids, test_ids: node ids, for the same; instead of the attribute `split`.
+        allow_unlabelled: whether labels may be missing, because they are not learned.
     """
     given = {"x": x, "y": y, "train_ids": train_ids, "val_ids": val_ids, "test_ids": test_ids}
     given = {name: value for name, value in given.items() if value is not None}
     package = type(data).__module__.partition(".")[0]
     pyg, networkx = sys.modules.get("torch_geometric.data"), sys.modules.get("networkx")
     if package == "scipy":
-        missing = [name for name in ("x", "y") if name not in given]
+        missing = [name for name in (("x",) if allow_unlabelled else ("x", "y")) if name not in given]
         require(not missing, f"a SciPy matrix holds the edges alone; give {' and '.join(missing)} too")
-        return from_scipy(data, **given)
+        return from_scipy(data, **{"y": None, **given})
     if networkx is not None and isinstance(data, networkx.Graph):
         keys: dict[str, Any] = {"feature_key": "x", "label_key": "y", "split_key": "split"}
         if "x" in given:
             del keys["feature_key"]
+        if allow_unlabelled and not any("y" in values for _, values in data.nodes(data=True)):
+            given = {"y": np.full(len(data), -1), "split": RandomSplit(allow_unlabelled=True), **given}
         if "y" in given:
             del keys["label_key"]
         if "train_ids" in given or not any("split" in values for _, values in data.nodes(data=True)):
@@ -54,7 +65,7 @@ def as_graph(
         raise CvgnnError(f"{name} has no use here: {why}; leave it out")
     # Also what is no Data: from_pyg says what is wrong with it.
     if pyg is not None and package == "torch_geometric":
-        return from_pyg(data)
+        return from_pyg(data, split=RandomSplit(allow_unlabelled=allow_unlabelled))
     return data
 
 
@@ -120,8 +131,9 @@ def from_pyg(data: Any, *, split: RandomSplit | None = None, directed: bool = Fa
 
     Args:
         data: `edge_index` `[2, m]`, `x` `[N, F]` dense or sparse, `y` `[N]` or `[N, 1]`; optionally `edge_weight` (or
-            `edge_attr` with one number per edge) and the boolean masks `train_mask`, `val_mask`, `test_mask`. Other
-            fields are ignored.
+            `edge_attr` with one number per edge) and the boolean masks `train_mask`, `val_mask`, `test_mask`. Classes
+            of pairs, `edge_label_index` `[2, M]` and `edge_label` `[M]`, need no `y`; `edge_split` `[M]` is as in
+            `with_edge_labels`. Other fields are ignored.
         split: the random split where `data` has no `train_mask`; `RandomSplit()` if not given.
         directed: keep the directions; else an edge listed in one direction counts in both.
         name: for messages and records.
@@ -138,13 +150,25 @@ def from_pyg(data: Any, *, split: RandomSplit | None = None, directed: bool = Fa
     if fields.get("edge_index") is None and fields.get("adj_t") is not None:
         raise CvgnnError("data has adj_t but no edge_index; load it without the ToSparseTensor transform")
     edge_index, x = (_tensor(fields, key) for key in ("edge_index", "x"))
-    if split is not None and split.allow_unlabelled and fields.get("y") is None:
-        return from_arrays(edge_index, x=x, y=None, edge_weight=_pyg_weight(fields), directed=directed, name=name)
-    y = _tensor(fields, "y")
-    y = y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y
-    train, val, test = (split_mask(fields, part, len(y)) for part in SPLITS)
-    options: GraphOptions = {"train_ids": train, "val_ids": val, "test_ids": test, "split": split, "name": name}
-    return from_arrays(edge_index, x=x, y=y, edge_weight=_pyg_weight(fields), directed=directed, **options)
+    options: GraphOptions = {"split": split, "name": name}
+    pairs = fields.get("edge_label_index") is not None
+    if fields.get("y") is None and (pairs or (split is not None and split.allow_unlabelled)):
+        y, options["split"] = None, None
+    else:
+        y = _tensor(fields, "y")
+        y = y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y
+        options["train_ids"], options["val_ids"], options["test_ids"] = (split_mask(fields, p, len(y)) for p in SPLITS)
+    graph = from_arrays(edge_index, x=x, y=y, edge_weight=_pyg_weight(fields), directed=directed, **options)
+    return _with_pyg_pairs(graph, fields) if pairs else graph
+
+
+def _with_pyg_pairs(graph: Graph, fields: Mapping[str, Any]) -> Graph:
+    """The graph with the labels of pairs in PyG's fields."""
+    label = fields.get("edge_label")
+    # RandomLinkSplit writes 0 and 1 as floating point numbers.
+    if isinstance(label, Tensor) and label.is_floating_point() and bool((label == label.round()).all()):
+        label = label.long()
+    return with_edge_labels(graph, _tensor(fields, "edge_label_index"), label, edge_split=fields.get("edge_split"))
 
 
 def _tensor(fields: Mapping[str, Any], key: str) -> Tensor:

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from cvgnn.data.edges import to_array
 from cvgnn.data.graph import Graph
-from cvgnn.errors import require, require_number
+from cvgnn.data.node_ids import number_labels
+from cvgnn.data.split import SPLITS
+from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.rng import Purpose, numpy_generator
 
 _OF_EDGES = 1  # the coordinate that separates a split of edges from one of nodes with the same seed
@@ -32,11 +34,12 @@ class EdgeSplit(NamedTuple):
 
 
 def split_edges(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int = 0) -> EdgeSplit:
-    """Hold out random edges for validation and test; both directions of an undirected edge go together.
+    """Hold out edges for validation and test; both directions of an undirected edge go together.
 
     Args:
-        graph: its features, labels and names stay as they are.
-        val, test: shares of the edges.
+        graph: its features, labels and names stay as they are. Its `edge_split` is the split, if it has one: edges that
+            it does not name are for training.
+        val, test: shares of the edges in a random split.
         seed: the split is a pure function of it and of the graph.
 
     >>> from cvgnn.data.edges import from_edges
@@ -47,7 +50,12 @@ def split_edges(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int
     indptr, source = graph.indptr.numpy(), graph.indices.numpy()
     target = np.repeat(np.arange(graph.num_nodes, dtype=np.int32), np.diff(indptr))
     entry = np.arange(source.size) if graph.directed else np.flatnonzero(source < target)
-    parts = [entry[part] for part in random_parts(entry.size, val=val, test=test, seed=seed)]
+    if graph.edge_split is None:
+        parts = [entry[part] for part in random_parts(entry.size, val=val, test=test, seed=seed)]
+    else:
+        split = _given_split(graph)
+        order = numpy_generator(seed, Purpose.SPLIT, _OF_EDGES).permutation(entry)  # each part in random order
+        parts = [order[split[order] == part] for part in range(len(SPLITS))]
     held = np.concatenate(parts[1:])
     if not graph.directed:
         held = np.concatenate([held, edge_entries(graph, target[held], source[held])])
@@ -91,18 +99,68 @@ def edge_entries(graph: Graph, source: np.ndarray, target: np.ndarray) -> np.nda
     return np.where((low < end) & (indices[np.minimum(low, last)] == source), low, -1)
 
 
-def with_edge_labels(graph: Graph, edge_label_index: Any, edge_label: Any) -> Graph:
-    """The same graph with classes on pairs of nodes, as PyG names them; the pairs need not be edges of the graph.
+def _given_split(graph: Graph) -> np.ndarray:
+    """int8 `[E]`: the part of each entry of `A`, a position in `SPLITS`, by `graph.edge_split`."""
+    assert graph.edge_split is not None
+    assert graph.edge_label_index is not None
+    split, pairs = graph.edge_split.numpy(), graph.edge_label_index.numpy()
+    ends = pairs if graph.directed else np.sort(pairs, axis=0)
+    entries = edge_entries(graph, *ends)
+
+    def refuse(wrong: np.ndarray, what: str) -> None:
+        if wrong.any():
+            at = int(wrong.argmax())
+            u, v = pairs[:, at] if graph.node_names is None else graph.node_names[pairs[:, at]]
+            raise CvgnnError(f"the pair ({u}, {v}) is in split {SPLITS[split[at]]!r}, but {what}")
+
+    refuse((split > 0) & (entries < 0), "it is no edge of the graph; list the edges that are held out as edges, too")
+    result = np.zeros(graph.num_edges, dtype=np.int8)
+    result[entries[split > 0]] = split[split > 0]
+    refuse((split >= 0) & (entries >= 0) & (result[entries] != split), "the same edge is listed in another split")
+    return result
+
+
+def with_edge_labels(graph: Graph, edge_label_index: Any, edge_label: Any = None, *, edge_split: Any = None) -> Graph:
+    """The same graph with classes on pairs of nodes, as PyG names them, or a split of its edges, or both.
 
     Args:
         graph: of the nodes.
-        edge_label_index: integers `[2, M]`, pairs `(source, target)`.
-        edge_label: integers `[M]`, classes from 0; -1 where unknown.
+        edge_label_index: integers `[2, M]`, pairs `(source, target)`. Task `edge` learns any pairs; task `link` takes
+            only their split, and those that it holds out must be edges of the graph.
+        edge_label: `[M]`, classes: integers from 0, -1 where unknown, or strings, "" where unknown; None for a split
+            alone.
+        edge_split: `[M]`, "train", "val", "test" or "", or 0, 1, 2 or -1 for these; None for a random split.
+
+    >>> from cvgnn.data.edges import from_edges
+    >>> path = from_edges([[0, 1, 2], [1, 2, 3]], x=torch.eye(4), y=[0, 0, 0, 0], train_ids=[0])
+    >>> split = split_edges(with_edge_labels(path, [[2, 1], [3, 0]], edge_split=["val", "test"]))
+    >>> split.train.tolist(), split.val.tolist(), split.test.tolist()
+    ([[1], [2]], [[2], [3]], [[0], [1]])
     """
-    given = {"edge_label_index": edge_label_index, "edge_label": edge_label}
-    tensors = {}
-    for name, values in given.items():
-        array = to_array(values, name)
-        require(array.dtype.kind in "iu", f"{name} must hold integers, not {array.dtype}")
-        tensors[name] = torch.from_numpy(array.astype(np.int64))
-    return dataclasses.replace(graph, **tensors, built=True)  # type: ignore[arg-type]
+    require(edge_label is not None or edge_split is not None, "give edge_label, or edge_split, or both")
+    index = _integers("edge_label_index", edge_label_index)
+    count, names = index.shape[-1], None
+    label = np.full(count, -1) if edge_label is None else to_array(edge_label, "edge_label")
+    if label.dtype.kind == "U":
+        numbers, names = number_labels(label.reshape(-1).tolist())
+        label = np.array(numbers)
+    split = None if edge_split is None else to_array(edge_split, "edge_split")
+    if split is not None and split.dtype.kind == "U":
+        codes = {"": -1} | {part: code for code, part in enumerate(SPLITS)}
+        wrong = [part for part in split.reshape(-1).tolist() if part not in codes]
+        require(not wrong, f"edge_split holds {(wrong or [''])[0]!r}; it must be train, val, test or empty")
+        split = np.array([codes[part] for part in split.reshape(-1).tolist()])
+    return dataclasses.replace(
+        graph,
+        edge_label_index=torch.from_numpy(index),
+        edge_label=torch.from_numpy(_integers("edge_label", label)),
+        edge_split=None if split is None else torch.from_numpy(_integers("edge_split", split).astype(np.int8)),
+        edge_class_names=names,
+        built=True,
+    )
+
+
+def _integers(name: str, values: Any) -> np.ndarray:
+    array = to_array(values, name)
+    require(array.dtype.kind in "iu", f"{name} must hold integers, not {array.dtype}")
+    return array.astype(np.int64)

@@ -13,8 +13,10 @@ from torch import Tensor
 from cvgnn.data.graph import Graph
 from cvgnn.data.labels import dense_labels, to_labels
 from cvgnn.data.sparse_features import SparseFeatures
-from cvgnn.data.structure_check import check_weights
+from cvgnn.data.structure_check import check_weights, first_bad
 from cvgnn.errors import CvgnnError, require
+from cvgnn.ops.csr_builder import build_csr
+from cvgnn.utils.progress import ProgressReporter
 
 Ids = Tensor | Sequence[int] | np.ndarray
 
@@ -35,6 +37,7 @@ def from_edges(
     class_names: Sequence[str] | None = None,
     split: str = "given",
     graph_ids: Tensor | ArrayLike | None = None,
+    graph_names: np.ndarray | None = None,
 ) -> Graph:
     """Build a `Graph` from PyG-style edges.
 
@@ -54,6 +57,7 @@ def from_edges(
         node_names, class_names: the user's own node ids and labels, kept for predictions.
         split: the origin of the split, for the record.
         graph_ids: `[N]`, the graph of each node in a set of graphs, see `Graph`; `y` and the splits are then of graphs.
+        graph_names: `[G]`, the user's own ids of the graphs of a set.
 
     >>> g = from_edges([[0, 1, 1, 2], [1, 0, 2, 2]], x=torch.eye(3), y=[0, 1, 1], train_ids=[0, 2])
     >>> g.indptr.tolist(), g.indices.tolist()
@@ -62,7 +66,7 @@ def from_edges(
     features = x if isinstance(x, SparseFeatures) else _dense(x)
     require(len(features.shape) == 2, f"x must be a matrix [N, F]; it has shape {list(features.shape)}")
     num_nodes = features.shape[0]
-    source, target = checked_edge_index(edge_index, num_nodes)
+    source, target = edge_ends(edge_index)
     weight = None if edge_weight is None else checked_weight(edge_weight, source.size)
     labels = to_labels(to_array(dense_labels(y), "y").copy())  # the caller may change theirs later
     if num_classes is None:
@@ -86,6 +90,7 @@ def from_edges(
         class_names=None if class_names is None else tuple(class_names),
         split=split,
         graph_ids=graphs,
+        graph_names=graph_names,
         built=True,
     )
 
@@ -96,63 +101,47 @@ def compress(
     """CSR of `A` by target: symmetric unless `directed`, without self loops, each entry once.
 
     Args:
-        source, target: int64 `[m]`, ids in `0..num_nodes-1`.
-        weight: float `[m]` or None.
-        num_nodes: `N`.
-        directed: leave out the reverse entries.
-
-    Returns:
-        indptr int64 `[N+1]`, indices int32 `[E]`, weight `[E]` or None.
-    """
-    if weight is None:
-        return *compress_unweighted(source, target, num_nodes, directed=directed), None
-    keep = np.flatnonzero(source != target)
-    # One sort of int64 keys: the target in the upper 32 bits, the source in the lower. No division to split them again.
-    key = (target[keep] << 32) | source[keep]
-    if not directed:
-        key = np.concatenate([key, (source[keep] << 32) | target[keep]])
-    order = np.argsort(key, kind="stable")
-    listed = keep[order % max(keep.size, 1)]  # where the edge of each key stands in the list
-    key, weight = key[order], weight[listed]
-    first = np.append(True, key[1:] != key[:-1])[: key.size]
-    conflict = np.flatnonzero(~first[1:] & (weight[1:] != weight[:-1]))
-    if conflict.size:
-        pairs = np.unique(np.sort(np.stack([listed[conflict], listed[conflict + 1]], axis=1), axis=1), axis=0)
-        at = int(conflict[0])
-        raise ConflictingWeights(divmod(int(key[at]), 1 << 32), pairs, weight[at : at + 2])
-    key, weight = key[first], weight[first]
-    indptr = np.searchsorted(key, np.arange(num_nodes + 1) << 32)
-    return indptr, key.astype(np.int32), weight  # the cast keeps the lower 32 bits, the source
-
-
-def compress_unweighted(
-    source: np.ndarray, target: np.ndarray, num_nodes: int, *, directed: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """`compress` without weights, in a third of the memory: Reddit has 114.6 million entries, so they stay in int32.
-
-    Args:
-        source, target: integers `[m]`, ids in `0..num_nodes-1`.
+        source, target: integers `[m]` of any type and strides, which are not copied; refused outside `0..num_nodes-1`.
+        weight: float64 `[m]`, or None. An edge that is listed with two weights is refused.
         num_nodes: `N`.
         directed: leave out the reverse entries; else they are added where they are missing.
 
     Returns:
-        indptr int64 `[N+1]`, indices int32 `[E]`.
+        indptr int64 `[N+1]`, indices int32 `[E]`, weight `[E]` or None.
     """
-    from scipy import sparse
+    with ProgressReporter("building the graph") as progress:
+        built = build_csr(source, target, weight, num_nodes, directed=directed, progress=progress)
+    if built is None:  # the compiled sort does not say where the mistake is
+        check_ends(source, target, num_nodes)
+        return sorted_csr(source, target, weight, num_nodes, directed=directed)
+    return built
 
-    source, target = source.astype(np.int32, copy=False), target.astype(np.int32, copy=False)
-    if (source == target).any():
-        keep = source != target
-        source, target = source[keep], target[keep]
-        del keep  # a mask of Reddit's edges takes 115 MB
-    # Values are booleans, so duplicates merge into one entry. SciPy returns sorted rows from all operations below.
-    entries = (np.ones(source.size, dtype=np.bool_), (target, source))
-    matrix = sparse.coo_matrix(entries, shape=(num_nodes, num_nodes)).tocsr()
+
+def sorted_csr(
+    source: np.ndarray, target: np.ndarray, weight: np.ndarray | None, num_nodes: int, *, directed: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """`compress` by NumPy's sort: the twin of `build_csr`, which names a conflict of weights."""
+    keep = np.flatnonzero(source != target)
+    source, target = (ends[keep].astype(np.int64) for ends in (source, target))
+    # One sort of int64 keys: the target in the upper 32 bits, the source in the lower. No division to split them again.
+    key = (target << 32) | source
     if not directed:
-        reverse = matrix.T.tocsr()
-        if not (np.array_equal(matrix.indptr, reverse.indptr) and np.array_equal(matrix.indices, reverse.indices)):
-            matrix = matrix + reverse
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
+        key = np.concatenate([key, (source << 32) | target])
+    order = np.argsort(key, kind="stable")
+    listed = keep[order % max(keep.size, 1)]  # where the edge of each key stands in the list
+    key = key[order]
+    first = np.append(True, key[1:] != key[:-1])[: key.size]
+    if weight is not None:
+        weight = weight[listed]
+        conflict = np.flatnonzero(~first[1:] & (weight[1:] != weight[:-1]))
+        if conflict.size:
+            pairs = np.unique(np.sort(np.stack([listed[conflict], listed[conflict + 1]], axis=1), axis=1), axis=0)
+            at = int(conflict[0])
+            raise ConflictingWeights(divmod(int(key[at]), 1 << 32), pairs, weight[at : at + 2])
+        weight = weight[first]
+    key = key[first]
+    indptr = np.searchsorted(key, np.arange(num_nodes + 1) << 32)
+    return indptr, key.astype(np.int32), weight  # the cast keeps the lower 32 bits, the source
 
 
 class ConflictingWeights(CvgnnError):
@@ -181,22 +170,28 @@ def _dense(x: Tensor | np.ndarray) -> Tensor:
     return tensor
 
 
-def checked_edge_index(edge_index: Tensor | ArrayLike, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Source and target of each edge; refuses what is no `[2, m]` of integers, and ids outside `0..num_nodes-1`."""
-    array = _integers(edge_index, "edge_index")
+def edge_ends(edge_index: Tensor | ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Source and target of each edge, of the type that they come in; refuses what is no `[2, m]` of integers."""
+    array = to_array(edge_index, "edge_index")
+    require(array.size == 0 or array.dtype.kind in "iu", f"edge_index must hold integers, not {array.dtype}")
     if array.size == 0:
-        array = array.reshape(2, 0)
+        array = np.empty((2, 0), np.int64)
     require(
         array.ndim == 2 and array.shape[0] == 2,
         f"edge_index must have shape [2, number of edges]; it has {list(array.shape)}",
     )
-    if array.size and (array.min() < 0 or array.max() >= num_nodes):
-        at = int(((array < 0) | (array >= num_nodes)).any(axis=0).argmax())
+    return array[0], array[1]
+
+
+def check_ends(source: np.ndarray, target: np.ndarray, num_nodes: int) -> None:
+    """Refuse edges of nodes outside `0..num_nodes-1`; names the first."""
+    found = (first_bad(ends, lambda part: (part < 0) | (part >= num_nodes)) for ends in (source, target))
+    if bad := [at for at in found if at is not None]:
+        at = min(bad)
         raise CvgnnError(
-            f"edge {at} of edge_index, ({array[0, at]}, {array[1, at]}), names a node that does not exist; "
+            f"edge {at} of edge_index, ({source[at]}, {target[at]}), names a node that does not exist; "
             f"ids must lie in 0..{num_nodes - 1}"
         )
-    return array[0], array[1]
 
 
 def checked_weight(edge_weight: Tensor | ArrayLike, num_edges: int) -> np.ndarray:

@@ -29,11 +29,13 @@ class Cutout:
         row_sums: float64 `[N]`, row sums of the whole `A`, from which `P` has its weights.
         hops: the rows of `A` of nodes less than `hops` hops from the split are complete, and all others are empty. So a
             network that samples at `hops` hops never reads a row that is missing.
+        num_nodes: of the whole graph.
     """
 
     ids: Tensor
     row_sums: Tensor
     hops: int
+    num_nodes: int
 
 
 @final
@@ -60,8 +62,12 @@ class Graph:
         split: the origin of the split, for the record: `"given"`, or the seed and sizes of a random one.
         edge_label_index: int64 `[2, M]`, labelled pairs of nodes, for task `edge`; see `cvgnn.data.with_edge_labels`.
         edge_label: int64 `[M]`, their classes from 0; -1 where unknown.
+        edge_split: int8 `[M]`, the user's own split of these pairs, for tasks `edge` and `link`: positions in `SPLITS`,
+            -1 for none of them. None for a random one.
+        edge_class_names: the user's own labels of pairs; None where they are numbers from 0.
         graph_ids: int64 `[N]`, the graph of each node where this is a set of graphs without edges between them, as
             `batch` in PyG: ascending from 0, each graph with at least one node. None for one graph.
+        graph_names: int64 or string `[G]`, the user's own ids of the graphs; None where they are `0..G-1`.
         PX: `P X` where it is precomputed, in `x`'s form, for the normalization named by `PX_normalization`.
         cutout: for a part of a larger graph; None for a whole one.
         validated: skip all checks, for a graph whose arrays were checked when they were written.
@@ -85,7 +91,10 @@ class Graph:
     preprocessing: dict[str, Any] | None = None
     edge_label_index: Tensor | None = None
     edge_label: Tensor | None = None
+    edge_split: Tensor | None = None
+    edge_class_names: tuple[str, ...] | None = None
     graph_ids: Tensor | None = None
+    graph_names: np.ndarray | None = None
     PX: Tensor | SparseFeatures | None = None
     PX_normalization: str | None = None
     cutout: Cutout | None = None
@@ -108,7 +117,7 @@ class Graph:
         require(isinstance(self.y, Tensor), f"y must be a tensor, not {type(self.y).__name__}")
         y = to_labels(self.y.numpy())
         object.__setattr__(self, "y", torch.from_numpy(y))
-        n, item = (self.num_nodes, "node") if self.graph_ids is None else (self._check_graph_ids(), "graph")
+        n, item = (self.num_nodes, "node") if self.graph_ids is None else (self.check_graph_ids(), "graph")
         require(len(y) == n, f"y must have one label per {item}, [{n}]; it has shape {list(self.y.shape)}")
         for name in IDS:
             object.__setattr__(self, name, _sorted_ids(getattr(self, name), name, n, item))
@@ -116,7 +125,7 @@ class Graph:
         require(y.ndim == 1 or y.shape[1] == count, f"y has {y.shape[-1]} columns, but num_classes is {count}")
         check_split({name: getattr(self, name).numpy() for name in IDS}, y, self.num_classes, item=item)
         self._check_names()
-        self._check_edge_labels()
+        self.check_edge_labels()
 
     @property
     def num_nodes(self) -> int:
@@ -162,9 +171,11 @@ class Graph:
         if self.cutout is not None:
             edges = f"{self.num_edges} entries of the rows within {self.cutout.hops} hops"
         graphs = "" if self.graph_ids is None else f"{len(self.y)} graphs, "
+        labels = f"{self.num_classes} {self.label_kind}, split {sizes}" if self.train_ids.numel() else "no labels"
+        pairs = "" if self.edge_label is None else f", {self.edge_label.numel()} pairs"
         return (
             f"Graph({self.name}: {graphs}{self.num_nodes} nodes, {edges}, {self.num_features} {kind} features, "
-            f"{self.num_classes} {self.label_kind}, split {sizes})"
+            f"{labels}{pairs})"
         )
 
     def check_structure(self) -> None:
@@ -197,7 +208,7 @@ class Graph:
         )
         check_finite("x", self.x)
 
-    def _check_graph_ids(self) -> int:
+    def check_graph_ids(self) -> int:
         """Refuse graph ids that are not those of separate graphs; returns the number of graphs."""
         assert self.graph_ids is not None
         ids, n = self.graph_ids, self.num_nodes
@@ -210,13 +221,21 @@ class Graph:
                 f"graph_ids must ascend from 0 without a gap, the nodes of a graph one after another; node {node} has "
                 f"{int(ids[node])} after {int(ids[node - 1]) if node else 'nothing'}"
             )
-        between = (ids.repeat_interleave(self.degree) != ids[self.indices.long()]).nonzero().flatten().tolist()
-        if between:
-            v, u = int(torch.searchsorted(self.indptr, between[0], right=True)) - 1, int(self.indices[between[0]])
-            raise CvgnnError(
-                f"nodes {u} and {v} have an edge, but graph_ids puts them into graphs {int(ids[u])} and {int(ids[v])}"
-            )
-        return int(ids[-1]) + 1
+        # The nodes of a graph are one range and rows ascend: the first and the last neighbor tell of all.
+        rows = (self.degree > 0).nonzero().flatten()
+        for entries in (self.indptr[rows], self.indptr[rows + 1] - 1):
+            neighbors = self.indices[entries].long()
+            between = (ids[rows] != ids[neighbors]).nonzero().flatten().tolist()
+            if between:
+                v, u = int(rows[between[0]]), int(neighbors[between[0]])
+                raise CvgnnError(
+                    f"nodes {u} and {v} have an edge, but graph_ids puts them into graphs {int(ids[u])} and "
+                    f"{int(ids[v])}"
+                )
+        count, names = int(ids[-1]) + 1, self.graph_names
+        given = None if names is None else names.shape
+        require(given in (None, (count,)), f"graph_names must name every graph, [{count}]; it has shape {given}")
+        return count
 
     def _check_names(self) -> None:
         n, c = self.num_nodes, self.num_classes
@@ -226,10 +245,13 @@ class Graph:
         if self.class_names is not None:
             require(len(self.class_names) == c, f"class_names has {len(self.class_names)} names for {c} classes")
 
-    def _check_edge_labels(self) -> None:
+    def check_edge_labels(self) -> None:
+        """Refuse labels or a split of pairs that do not fit each other or the graph."""
         index, label, n = self.edge_label_index, self.edge_label, self.num_nodes
+        split, names = self.edge_split, self.edge_class_names
         if index is None or label is None:
-            require(index is label, "edge_label_index and edge_label go together; give both, or neither")
+            alone = index is label and split is None
+            require(alone, "edge_label_index and edge_label go together; give both, or neither")
             return
         count = label.numel()
         require(
@@ -248,6 +270,10 @@ class Graph:
             low >= -1 and high < max(count, 2),
             f"edge_label must hold classes numbered from 0, or -1 where unknown; found {low} to {high}",
         )
+        require(names is None or high < len(names), f"edge_label holds {high}, and edge_class_names has no such class")
+        if split is not None:
+            fits = split.shape == (count,) and not bool(((split < -1) | (split >= len(SPLITS))).any())
+            require(fits, f"edge_split must be [{count}], 0, 1 or 2 for train, val and test, or -1; it is not")
 
 
 def check_finite(name: str, matrix: Tensor | SparseFeatures) -> None:

@@ -9,7 +9,7 @@ paper's) or `P = D~^-1 (A + I)` (random-walk); for layers with a separate weight
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, final, get_args
+from typing import Literal, final, get_args
 
 import numpy as np
 import torch
@@ -18,7 +18,12 @@ from torch import Tensor
 from cvgnn.data.graph import Graph
 from cvgnn.data.sparse_features import SparseFeatures
 from cvgnn.errors import require_known
+from cvgnn.ops.backend import use_compiled
+from cvgnn.ops.line_sum import LINE, MOST_ROWS, sum_lines
 from cvgnn.ops.row_sum import Rows, row_blocks, weighted_sum
+from cvgnn.ops.sparse_propagation import product_rows
+from cvgnn.ops.threads import WORTH_SHARING
+from cvgnn.utils.progress import ProgressCallback, ProgressReporter, no_progress
 
 Normalization = Literal["symmetric", "random-walk"]
 NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
@@ -95,8 +100,13 @@ class Propagation:
         `out` and `H` may be memory-mapped files: the rest of the memory is two matrices of `N` rows and few columns.
         The result does not depend on how many columns.
         """
-        width = max(1, _ELEMENTS_PER_PIECE // self.num_nodes)
         right = self._right(row_scale)[:, None]
+        # A large product of few nodes: its table of one cache line a node stays in the cache. Bits are the same.
+        small = self.num_nodes <= MOST_ROWS and self.indices.numel() * H.shape[1] >= WORTH_SHARING
+        if small and self.edge_weight is None and self.dtype == torch.float32 and use_compiled(H):
+            self._product_by_lines(out, H, right)
+            return
+        width = max(1, _ELEMENTS_PER_PIECE // self.num_nodes)
         blocks = list(row_blocks(self.indptr.cpu().numpy(), _ENTRIES_PER_CHUNK))
         for left_column in range(0, H.shape[1], width):
             columns = slice(left_column, left_column + width)
@@ -107,36 +117,61 @@ class Propagation:
                     piece.add_(scaled[first:last])
                 out[first:last, columns] = piece.mul_(self.left[first:last, None])
 
-    def product_sparse(self, X: SparseFeatures, *, row_scale: Tensor | None = None) -> SparseFeatures:
-        """`P diag(row_scale) X` for sparse features, as sparse features."""
-        PX = self.sparse_product_rows(X, 0, self.num_nodes, row_scale=row_scale)
-        return SparseFeatures.from_scipy(PX).to(self.dtype)
+    def _product_by_lines(self, out: Tensor, H: Tensor, right: Tensor) -> None:
+        scaled, total = (torch.zeros(self.num_nodes, LINE, dtype=self.dtype) for _ in range(2))
+        with ProgressReporter("product with P") as progress:
+            for left_column in range(0, H.shape[1], LINE):
+                columns = H[:, left_column : left_column + LINE]
+                d = columns.shape[1]  # of the last piece fewer: what the others hold then is not used
+                torch.mul(columns, right, out=scaled[:, :d])
+                sum_lines(self.indptr.numpy(), self.indices.numpy(), scaled, total.zero_())
+                if self.self_loop:
+                    total.add_(scaled)
+                out[:, left_column : left_column + d] = total.mul_(self.left[:, None])[:, :d]
+                progress("columns", (left_column + d) / H.shape[1])
 
-    def sparse_product_rows(self, X: SparseFeatures, first: int, last: int, *, row_scale: Tensor | None = None) -> Any:
-        """`(P diag(row_scale) X)[first:last]` as a SciPy CSR matrix in float64.
+    def product_sparse(
+        self, X: SparseFeatures, *, row_scale: Tensor | None = None, needed: Tensor | None = None
+    ) -> SparseFeatures:
+        """`P diag(row_scale) X` for sparse features, as sparse features.
 
-        Only the rows of `X` that enter are read. They keep their order, and so do the entries of `P`: a row has the
-        same bits in whatever block it is computed.
+        Args:
+            X: `[N, F]`.
+            row_scale: `[N]`.
+            needed: bool `[N]`; rows that are not needed are not computed, and hold a NaN.
         """
-        from scipy import sparse
+        with ProgressReporter("before training") as progress:
+            rows = self.sparse_product_rows(X, 0, self.num_nodes, row_scale=row_scale, needed=needed, progress=progress)
+        indptr, indices, values = map(torch.from_numpy, rows)
+        return SparseFeatures(indptr, indices, values, X.num_columns, validated=True)
 
-        all_rows = last - first == self.num_nodes
-        a, b = int(self.indptr[first]), int(self.indptr[last])
-        neighbors = self.indices[a:b].numpy()
-        nodes = np.arange(first, last) if all_rows else np.union1d(neighbors, np.arange(first, last))
-        weight = np.ones(b - a) if self.edge_weight is None else self.edge_weight[a:b].numpy().astype(np.float64)
-        columns = neighbors if all_rows else np.searchsorted(nodes, neighbors)
-        shape = (last - first, nodes.size)
-        A = sparse.csr_array((weight, columns, self.indptr[first : last + 1].numpy() - a), shape=shape)
-        if self.self_loop:  # the block's nodes are contiguous
-            A = A + sparse.eye_array(*shape, k=int(np.searchsorted(nodes, first)))
-        scales = self.left[first:last].numpy(), self._right(row_scale).numpy()[nodes]
-        left, right = (sparse.diags_array(scale.astype(np.float64)) for scale in scales)
-        # In float64: SciPy adds the products of a row one after another, and float32 would lose digits.
-        rows = X.to_scipy().astype(np.float64) if all_rows else X.take_rows(nodes)
-        PX = (left @ A @ right @ rows).tocsr()
-        PX.sort_indices()
-        return PX
+    def sparse_product_rows(
+        self,
+        X: SparseFeatures,
+        first: int,
+        last: int,
+        *,
+        row_scale: Tensor | None = None,
+        needed: Tensor | None = None,
+        progress: ProgressCallback = no_progress,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`(P diag(row_scale) X)[first:last]` in CSR: offsets, columns and values.
+
+        Sums are in float64. Only the rows of `X` that enter are read. They keep their order, and so do the entries of
+        `P`: a row has the same bits in whatever block it is computed.
+        """
+        left, weight = self.left.numpy(), self.edge_weight
+        return product_rows(
+            (
+                self.indptr.numpy(), self.indices.numpy(), left[:0] if weight is None else weight.numpy(), left,
+                self._right(row_scale).numpy(), self.self_loop,
+            ),
+            (X.indptr.numpy(), X.indices.numpy(), X.values.numpy()),
+            X.num_columns,
+            (first, last),
+            needed=None if needed is None else needed.numpy(),
+            progress=progress,
+        )  # fmt: skip
 
     def dense(self) -> Tensor:
         """`P` as a dense matrix `[N, N]`, for tests and tiny graphs."""

@@ -72,20 +72,6 @@ class SparseFeatures:
 
         return sparse.csr_array((self.values.numpy(), self.indices.numpy(), self.indptr.numpy()), shape=self.shape)
 
-    def take_rows(self, nodes: np.ndarray) -> Any:
-        """Some rows as a `scipy.sparse.csr_array` in float64.
-
-        SciPy's own indexing would first copy all of `indices` if it has over 2^31 entries.
-        """
-        from scipy import sparse
-
-        starts = self.indptr.numpy()[nodes]
-        lengths = self.indptr.numpy()[nodes + 1] - starts
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        entries = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
-        values, columns = self.values.numpy()[entries].astype(np.float64), self.indices.numpy()[entries]
-        return sparse.csr_array((values, columns, offsets), shape=(nodes.size, self.num_columns))
-
     @property
     def shape(self) -> tuple[int, int]:
         """`(N, F)`."""

@@ -50,6 +50,7 @@ def induced_subgraph(graph: Graph, ids: Tensor) -> Graph:
         PX_normalization=None,
         edge_label_index=None,
         edge_label=None,
+        edge_split=None,
         train_ids=train,
         val_ids=val,
         test_ids=test,

@@ -44,6 +44,12 @@ class TableOptions:
     weight_column: str | None = None
     """Column of the edge's weight; weight if not given and there is one."""
 
+    graph_column: str | None = None
+    """Column of the node's graph, for a set of graphs; graph, or graph_id, if not given and there is one."""
+
+    edge_label_column: str | None = None
+    """Column of the class of an edge, in the table edge_labels or edges; label if not given and there is one."""
+
     ignore: tuple[str, ...] = ()
     """Columns that are no features."""
 

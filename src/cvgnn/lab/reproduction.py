@@ -10,10 +10,10 @@ from typing import Any, ClassVar, final
 from cvgnn.config import TrainConfig
 from cvgnn.lab import recipes
 from cvgnn.lab.recipes import BEST_DATASETS, PAPER_DATASETS, PAPER_OPTIMIZERS, best_recipe, paper_accuracy, paper_recipe
-from cvgnn.lab.sweep import accuracy_tables as tables
-from cvgnn.lab.sweep.accuracy_tables import Columns, accuracy, markdown, marked, percent_mean, tex
+from cvgnn.lab.sweep import result_tables as tables
 from cvgnn.lab.sweep.jobs import format_value, non_default, train_argv
 from cvgnn.lab.sweep.pool import Outcome
+from cvgnn.lab.sweep.result_tables import Columns, column, markdown, marked, tex
 from cvgnn.lab.sweep.summary import SweepSetting, group_by_setting
 
 PAPER_NOTE = (
@@ -141,9 +141,9 @@ class PaperPlan(RecipePlan):
         "dataset": lambda s: s.dataset,
         "optimizer": lambda s: str(s.options["optimizer"]),
         "paper": _paper,
-        "paper protocol": accuracy("max_test_accuracy"),
+        "paper protocol": column("max_test_accuracy"),
         "difference": _difference,
-        "validation protocol": accuracy("test_accuracy"),
+        "validation protocol": column("test_accuracy"),
         "s per run": tables.seconds,
     }
     live_names = ("dataset", "optimizer", "paper", "paper protocol", "validation protocol")
@@ -195,7 +195,7 @@ class PaperPlan(RecipePlan):
         for key, protocol in _PROTOCOLS.items():
             lines = []
             for dataset, row in table.items():
-                cells = marked({o: percent_mean(row[o], key) if o in row else None for o in optimizers})
+                cells = marked({o: row[o].text(key) if o in row else "-" for o in optimizers})
                 lines.append([tex(dataset), *cells.values()])
             caption, label = rf"{protocol}, $\pm$ standard deviation. {marks}", f"tab:{key.replace('_', '-')}"
             parts.append(tables.booktabs(["Dataset", *optimizers], lines, caption=caption, label=label))
@@ -211,9 +211,8 @@ def _details(table: Mapping[str, Mapping[str, SweepSetting]]) -> list[list[str]]
     lines: list[list[str]] = []
     for dataset, row in table.items():
         lines += [[]] if lines else []
-        numbers = {o: published(s) for o, s in row.items()}
-        paper = marked({o: None if number is None else (number, None) for o, number in numbers.items()})
-        ours, honest = (marked({o: percent_mean(s, key) for o, s in row.items()}) for key in _PROTOCOLS)
+        paper = marked({o: _paper(s) for o, s in row.items()})
+        ours, honest = (marked({o: s.text(key) for o, s in row.items()}) for key in _PROTOCOLS)
         for i, (o, s) in enumerate(row.items()):
             difference = _difference(s)
             difference = "--" if difference == "-" else f"${difference}$"
@@ -250,9 +249,9 @@ class BestPlan(RecipePlan):
     title = "Best recipes"
     columns: ClassVar[Columns] = {
         "recipe": lambda s: f"{s.dataset}_best",
-        "test at best validation": accuracy("test_accuracy"),
-        "validation": accuracy("val_accuracy"),
-        "highest test": accuracy("max_test_accuracy"),
+        "test at best validation": column("test_accuracy"),
+        "validation": column("val_accuracy"),
+        "highest test": column("max_test_accuracy"),
         "runs": lambda s: str(len(s.results)),
         "s per run": tables.seconds,
     }
@@ -274,7 +273,7 @@ class BestPlan(RecipePlan):
 
     def latex(self, settings: Sequence[SweepSetting]) -> str:
         """The test accuracy at the best validation epoch."""
-        lines = [[tex(s.dataset), tables.as_tex(percent_mean(s, "test_accuracy"))] for s in settings]
+        lines = [[tex(s.dataset), tables.as_tex(s.text("test_accuracy"))] for s in settings]
         caption = r"Test accuracy (\%) at the best validation epoch, mean $\pm$ standard deviation over runs"
         return tables.booktabs(["Dataset", "Test"], lines, caption=caption, label="tab:best")
 

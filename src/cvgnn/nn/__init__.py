@@ -19,7 +19,9 @@ from cvgnn.nn.inference import each_hidden as each_hidden
 from cvgnn.nn.inference import exact_embedding as exact_embedding
 from cvgnn.nn.inference import exact_hidden as exact_hidden
 from cvgnn.nn.inference import exact_logits as exact_logits
+from cvgnn.nn.inference import exact_outputs as exact_outputs
 from cvgnn.nn.inference import exact_trace as exact_trace
+from cvgnn.nn.inference import first_hidden as first_hidden
 from cvgnn.nn.inference import has_own_forward as has_own_forward
 from cvgnn.nn.inference import refresh_statistics as refresh_statistics
 from cvgnn.nn.inference import require_exact as require_exact

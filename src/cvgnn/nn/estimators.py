@@ -243,8 +243,14 @@ class ControlVariate(Estimator):
         # One H at a time: the exact pass frees a layer's matrix before it computes the layer after the next.
         for history, H in zip(self.histories, hidden, strict=True):
             history.fill(H, step=0)
-            first = torch.zeros(1, dtype=torch.int64, device=H.device)
-            history.push(first, history.pull(first), step=0)  # changes nothing, but compiles before a step is timed
+            history.warm_up()
+
+    def initialize_blocks(self, hidden: Iterable[tuple[int, Tensor]]) -> None:
+        """`initialize` for one hidden layer, from blocks of rows of `H^(1)`, each with its first row."""
+        (history,) = self.histories
+        for first, rows in hidden:
+            history.fill_rows(first, rows)
+        history.warm_up()
 
     def correction(self, k: int, batch: Batch, first: int = 0, last: int | None = None) -> Tensor:
         """`c (P - P^) Hbar^(k)`."""

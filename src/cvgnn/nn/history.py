@@ -76,6 +76,15 @@ class History(nn.Module):
         self.values.copy_(values.detach())
         self.written.fill_(step)
 
+    def fill_rows(self, first: int, values: Tensor) -> None:
+        """`Hbar[first:first + n] = values`, at step 0."""
+        self.values[first : first + len(values)] = values
+
+    def warm_up(self) -> None:
+        """Write a row as it is: changes nothing, but compiles before a step is timed."""
+        first = torch.zeros(1, dtype=torch.int64, device=self.values.device)
+        self.push(first, self.pull(first), step=0)
+
     def age(self, step: int) -> Tensor:
         """int64 `[N]`: how many steps ago each row was written."""
         return step - self.written

@@ -23,6 +23,10 @@ from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.fused_layer import HiddenLayer, Sigma, activate_in_place
 from cvgnn.ops.row_input import DenseRows, LazyRows, RowInput
 from cvgnn.sampling import Batch, FeatureSource, NeighborSampler
+from cvgnn.sampling.features import RowSpan
+
+ROWS_PER_BLOCK = 1 << 17
+"""Rows of `P X` that are read at a time where results are computed block by block."""
 
 _COMPARED = 8  # nodes for which `require_exact` runs both protocols
 
@@ -117,6 +121,36 @@ def each_hidden(model: Network, features: FeatureSource, propagation: Propagatio
     for _, H in itertools.islice(exact_trace(model, features, propagation), model.num_layers - 1):
         yield H
         del H  # or the caller's matrix would outlive the next layer
+
+
+def first_hidden(model: Network, features: FeatureSource, propagation: Propagation) -> Iterator[tuple[int, Tensor]]:
+    """`H^(1)` in blocks of rows, each with its first row; no matrix of all nodes exists."""
+    for first in range(0, features.num_nodes, ROWS_PER_BLOCK):
+        last = min(features.num_nodes, first + ROWS_PER_BLOCK)
+        yield first, next(exact_trace(model, RowSpan(features, first, last), propagation))[1]
+
+
+@torch.no_grad()
+def exact_outputs(model: Network, features: FeatureSource, propagation: Propagation, ids: Tensor) -> Tensor:
+    """The outputs of `ids`, from their own neighborhoods, block by block: memory does not grow with the graph.
+
+    Args:
+        model: the network.
+        features: rows of `P X`.
+        propagation: `P`.
+        ids: int64, distinct.
+
+    Returns:
+        `[len(ids), C]`.
+    """
+    sampler = NeighborSampler(propagation, num_neighbors=-1, num_layers=model.num_layers, control=False)
+    estimator, outputs = SampledSum(features), []
+    with evaluation_mode(model):
+        for part in torch.split(ids, max(1, ROWS_PER_BLOCK // max(1, sampler.entries(1)))):
+            blocks = sampler.sample_unchecked(part, step=1)
+            batch = Batch(1, part, None, blocks, blocks[0].sources if blocks else part)
+            outputs.append(model(batch, estimator))
+    return torch.cat(outputs)
 
 
 def exact_trace(

@@ -134,8 +134,7 @@ def hidden_layer(
     H, mine, out = _HiddenFunction.apply(layer, *variables)  # type: ignore[no-untyped-call]
     if summed is None:
         return HiddenLayer(H, mine, None)
-    compute = functools.partial(summed.compute, out.detach().numpy(), layer.h, layer.sent)
-    aggregate = LazySum(out, compute, summed.entries)
+    aggregate = LazySum(out, functools.partial(summed.rows, layer.h, layer.sent), summed.entries)
     return HiddenLayer(H, mine, aggregate if lazy else aggregate.tensor())
 
 
@@ -213,19 +212,20 @@ class _Sum(NamedTuple):
                 f"{weight}: sampler, features and model must fit together"
             )
 
-    def compute(self, out: Array, H: Array, sent: Array, first: int, last: int) -> None:
+    def rows(self, H: Array, sent: Array, first: int, last: int) -> Tensor:
         """Rows `first..last-1`; mostly the correction, which reads a history from memory."""
-        rows = None if self.correction is None else self.correction.rows(first, last)
-        shape = (last - first, out.shape[1])
-        if rows is not None and (rows.shape != shape or _NUMPY.get(rows.dtype) != out.dtype):
+        shape = (last - first, H.shape[1])
+        added = None if self.correction is None else self.correction.rows(first, last)
+        if added is not None and (added.shape != shape or _NUMPY.get(added.dtype) != H.dtype):
             raise CvgnnError(
-                f"the estimator's correction is {rows.dtype} of shape {list(rows.shape)}, the layer needs "
-                f"torch.{out.dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
+                f"the estimator's correction is {added.dtype} of shape {list(added.shape)}, the layer needs "
+                f"torch.{H.dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
             )
-        out[first:last] = 0 if rows is None else rows.numpy()
-        weight = self.sampled.arrays[2]
+        out = np.zeros(shape, H.dtype) if added is None else added.contiguous().numpy()
+        indptr, indices, weight = self.sampled.arrays
         mask_weight = weight[:0] if self.mask_weights is None else self.mask_weights.sampled.arrays[2]
-        kernels.aggregate(*self.sampled.arrays, mask_weight, H, sent, out, first, last)
+        kernels.aggregate(indptr[first : last + 1], indices, weight, mask_weight, H, sent, out, 0, last - first)
+        return torch.from_numpy(out)
 
 
 @final

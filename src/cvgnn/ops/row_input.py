@@ -275,12 +275,12 @@ class LazySum(LazyRows):
     So a thread sums the rows of its range and multiplies them while they are in its cache, without waiting for others.
 
     Args:
-        variable: the result, which autograd knows as an output of the layer of `H`; not computed yet.
-        compute: computes rows `first..last-1` of it; called from several threads.
+        variable: what autograd knows as an output of the layer of `H`; its entries are not computed.
+        compute: computes rows `first..last-1`; called from several threads.
         entries: the mean number of rows that one sum reads.
     """
 
-    def __init__(self, variable: Tensor, compute: Callable[[int, int], None], entries: int) -> None:
+    def __init__(self, variable: Tensor, compute: Callable[[int, int], Tensor], entries: int) -> None:
         self.variable: Tensor = variable
         self.shape = variable.shape[0], variable.shape[1]
         self._compute = compute
@@ -288,8 +288,7 @@ class LazySum(LazyRows):
 
     def read(self, first: int, last: int) -> Tensor:
         """See `LazyRows.read`."""
-        self._compute(first, last)
-        return part(self.variable.detach(), first, last)
+        return self._compute(first, last)
 
     def row_work(self, d: int) -> int:
         """See `LazyRows.row_work`."""
@@ -297,7 +296,12 @@ class LazySum(LazyRows):
 
     def tensor(self) -> Tensor:
         """All rows, differentiable."""
-        run_ranges(lambda _, first, last: self._compute(first, last), row_ranges(self.shape[0], self._sum_work))
+        out = self.variable.detach().numpy()  # an array: autograd must not see a change when two layers ask for it
+
+        def compute(_: int, first: int, last: int) -> None:
+            out[first:last] = self._compute(first, last).numpy()
+
+        run_ranges(compute, row_ranges(self.shape[0], self._sum_work))
         return self.variable
 
     def matmul(self, other: Tensor, /) -> Tensor:

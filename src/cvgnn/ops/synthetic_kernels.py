@@ -205,11 +205,17 @@ class EdgeSet:
         node: int32 `[N]`, nodes by block.
         start: int64 `[blocks + 1]`; block `b` is `node[start[b]:start[b + 1]]`.
         per_class: blocks `c per_class..(c + 1) per_class - 1` make up class `c`.
+        listed: int32 `[num_edges, 2]`; gets the edges as they are drawn, repeated ones too, and there is no set.
     """
 
-    def __init__(self, num_edges: int, node: np.ndarray, start: np.ndarray, per_class: int) -> None:
+    def __init__(
+        self, num_edges: int, node: np.ndarray, start: np.ndarray, per_class: int, *, listed: np.ndarray | None = None
+    ) -> None:
         self._num_edges, self._found = num_edges, 0
         self._node, self._start, self._per_class = node, start, per_class
+        self._listed = listed
+        if listed is not None:
+            return
         self._table = np.zeros(1 << (3 * num_edges // 2).bit_length(), dtype=np.uint64)  # at most two thirds full
 
     def draw(
@@ -236,6 +242,14 @@ class EdgeSet:
                 f"{first} draws gave only {found} of {wanted} edges; lower num_edges, homophily or max_degree",
             )
             last = first + _DRAWS_PER_PIECE
+            if self._listed is not None:
+                part = self._listed[self._found + found : self._found + wanted]
+                from cvgnn.ops.edge_stream import list_edges  # only here: `cvgnn warmup` compiles what is imported
+
+                found += list_edges(part, key, first, last, inside, blocks, members, self._per_class)
+                first = last
+                progress("edges", (self._found + found) / self._num_edges)
+                continue
             found = draw_edges(self._table, found, wanted, key, first, last, inside, blocks, members, self._per_class)
             first = last
             progress("edges", (self._found + found) / self._num_edges)

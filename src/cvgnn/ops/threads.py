@@ -15,8 +15,8 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from queue import SimpleQueue
 
 import torch
 
@@ -41,19 +41,20 @@ class _Team(threading.local):
 
 _team = _Team()
 _NO_CHANGE = nullcontext()
-_pools: dict[int, ThreadPoolExecutor] = {}
-_pools_lock = threading.Lock()
+_tasks: SimpleQueue[Callable[[], object]] = SimpleQueue()
+_helpers: list[threading.Thread] = []
+_starting = threading.Lock()
 
 
-def _forget_pools() -> None:
-    """Forget the parent's threads after a fork; another thread of the parent may have held the lock."""
-    global _pools_lock
-    _pools.clear()
-    _pools_lock = threading.Lock()
+def _forget_helpers() -> None:
+    """Forget the parent's threads after a fork; one of them may have held the lock."""
+    global _tasks, _starting
+    _tasks, _starting = SimpleQueue(), threading.Lock()
+    _helpers.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_forget_pools)
+    os.register_at_fork(after_in_child=_forget_helpers)
 
 
 def num_threads() -> int:
@@ -82,8 +83,8 @@ def one_torch_thread() -> AbstractContextManager[None]:
 
 def torch_threads(work: int) -> AbstractContextManager[None]:
     """Run torch on all threads if an operation of `work` multiply-adds gains by it."""
-    size = _team.size
-    return _NO_CHANGE if size is None or work < WORTH_SHARING else _threads(team=size, torch_size=size)
+    size = _team.size or 1
+    return _NO_CHANGE if size == 1 or work < WORTH_SHARING else _threads(team=size, torch_size=size)
 
 
 def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int, multiple: int = 1) -> None:
@@ -101,13 +102,8 @@ def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int,
     [(0, 10)]
     """
     threads = num_threads() if MEMORY_COST * num_rows * width >= WORTH_SHARING else 1
-    if threads == 1:
-        kernel(0, num_rows)
-        return
-    pool = _pool(threads)
-    share = -(-num_rows // (threads * multiple)) * multiple
-    others = [pool.submit(kernel, first, min(first + share, num_rows)) for first in range(share, num_rows, share)]
-    _wait_for_all(lambda: kernel(0, min(share, num_rows)), others)
+    share = max(1, -(-num_rows // (threads * multiple))) * multiple
+    run_ranges(lambda _, first, last: kernel(first, last), _split(num_rows, share))
 
 
 def row_ranges(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int, int]]:
@@ -131,6 +127,10 @@ def row_ranges(num_rows: int, work: int, *, multiple: int = 1) -> list[tuple[int
     share = max(1, -(-num_rows // (count * multiple))) * multiple
     if share * count > MAX_IMBALANCE * num_rows:
         return [(0, num_rows)]
+    return _split(num_rows, share)
+
+
+def _split(num_rows: int, share: int) -> list[tuple[int, int]]:
     return [(first, min(first + share, num_rows)) for first in range(0, max(num_rows, 1), share)]
 
 
@@ -147,42 +147,41 @@ def run_ranges(task: Callable[[int, int, int], object], ranges: Sequence[tuple[i
         for i, (first, last) in enumerate(ranges):
             task(i, first, last)
         return
-    number = itertools.count()
+    number, done, errors = itertools.count(), SimpleQueue[None](), list[BaseException]()
 
     def work() -> None:
-        try:
+        with torch.no_grad():  # torch keeps this and its number of threads per thread
             while (i := next(number)) < len(ranges):
-                task(i, *ranges[i])
-        except BaseException:
-            for _ in ranges:  # use up the numbers, so that no thread starts another range
-                next(number)
-            raise
-
-    def work_elsewhere() -> None:
-        # torch keeps both settings per thread. The first one is also what new threads start with; `_threads` below
-        # sets that again at the end.
-        if torch.get_num_threads() > 1:
-            torch.set_num_threads(1)
-        with torch.no_grad():
-            work()
+                try:
+                    # This is also what new threads start with; `_threads` below sets it again at the end.
+                    if torch.get_num_threads() > 1:
+                        torch.set_num_threads(1)
+                    if not errors:
+                        task(i, *ranges[i])
+                except BaseException as error:
+                    errors.append(error)
+                done.put(None)
 
     with _threads(team=1, torch_size=1):
-        _wait_for_all(work, [_pool(threads).submit(work_elsewhere) for _ in range(threads - 1)])
+        _ask_for_help(work, threads - 1)
+        work()
+        # Ranges are waited for, not helpers: one that wakes up too late finds nothing left to do.
+        for _ in ranges:
+            done.get()
+    if errors:
+        raise errors[0]
 
 
-def _wait_for_all(mine: Callable[[], object], others: Sequence[Future[object]]) -> None:
-    """Run the caller's share; return when all threads are done, or raise the first error of any."""
-    try:
-        mine()
-    finally:
-        wait(others)
-    for other in others:
-        other.result()
+def _ask_for_help(task: Callable[[], object], count: int) -> None:
+    """Let so many other threads run the task. (An executor's futures would take longer than waking a thread does.)"""
+    with _starting:
+        while len(_helpers) < count:
+            _helpers.append(threading.Thread(target=_serve, args=(_tasks,), name="cvgnn", daemon=True))
+            _helpers[-1].start()
+    for _ in range(count):
+        _tasks.put(task)
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """A pool of one thread less than `threads`, because the caller works too."""
-    with _pools_lock:
-        if threads not in _pools:
-            _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="cvgnn")
-        return _pools[threads]
+def _serve(tasks: SimpleQueue[Callable[[], object]]) -> None:
+    while True:
+        tasks.get()()  # no variable: it would keep the task's matrices until the next one

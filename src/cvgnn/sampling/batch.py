@@ -81,6 +81,8 @@ class Batch:
         return self.blocks[k - 1]
 
     def select(self, rows: Tensor) -> Tensor:
-        """Rows computed for `r^(K)`, one for each entry of a vector `place` (repeats repeated)."""
+        """Rows computed for `r^(K)`, `[*place.shape, d]`: one for each entry of `place` (repeats repeated)."""
         # Algorithm 1 averages the loss over V_t with repeats; the forward pass computes each node once.
-        return rows if self.place is None else rows.index_select(0, self.place)
+        if self.place is None:
+            return rows
+        return rows.index_select(0, self.place.flatten()).view(*self.place.shape, rows.shape[1])

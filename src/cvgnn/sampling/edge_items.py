@@ -78,19 +78,20 @@ class EdgeItems(Items):
 
     Args:
         pairs: integers `[2, n]`; an item is the number of a column.
+        ids: int64, the columns that are training edges; all if None.
         negatives: draws fresh negatives at every step; None for none.
     """
 
     kind = "edge"
 
-    def __init__(self, pairs: Tensor, negatives: NegativeSampler | None = None) -> None:
+    def __init__(self, pairs: Tensor, ids: Tensor | None = None, *, negatives: NegativeSampler | None = None) -> None:
         self.pairs, self.negatives = pairs, negatives
-        self.ids = torch.arange(pairs.shape[1])
+        self.ids = torch.arange(pairs.shape[1]) if ids is None else ids
 
     @property
     def nodes(self) -> Tensor:
         """See `Items`."""
-        return torch.from_numpy(np.unique(self.pairs.numpy()).astype(np.int64))
+        return torch.from_numpy(np.unique(self.pairs[:, self.ids].numpy()).astype(np.int64))
 
     def targets(self, ids: Tensor, step: int, *, repeats: bool) -> Targets:
         """See `Items`."""

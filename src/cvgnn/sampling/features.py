@@ -173,6 +173,26 @@ class SparseSource(FeatureSource):
         return _with_own(moved, self, device)
 
 
+@final
+class RowSpan(FeatureSource):
+    """Rows `first..last-1` of another source, counted from 0."""
+
+    def __init__(self, source: FeatureSource, first: int, last: int) -> None:
+        self._source, self._first = source, first
+        self.num_nodes, self.num_features, self.dtype = last - first, source.num_features, source.dtype
+        self.sparse = source.sparse
+        own = source.own
+        self.own = None if own is None else self if own is source else RowSpan(own, first, last)
+
+    def rows(self, ids: Tensor) -> Tensor | SparseInput:
+        """See `FeatureSource.rows`."""
+        return self._source.rows(ids + self._first)
+
+    def span(self, first: int, last: int) -> Tensor | SparseInput:
+        """See `FeatureSource.span`."""
+        return self._source.span(self._first + first, self._first + last)
+
+
 def _with_own(moved: T, source: FeatureSource, device: torch.device) -> T:
     """`moved` with the `own` of `source`, moved too; a source may be its own."""
     moved.own = moved if source.own is source else None if source.own is None else source.own.to(device)

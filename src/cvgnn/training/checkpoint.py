@@ -393,8 +393,8 @@ class Checkpointer(Callback):
         due = int(bool(minutes) and time.monotonic() - self._saved_at >= 60 * minutes)
         wanted = self._processes.most(due if self._stop.signal_number is None else 1 + self._stop.signal_number)
         if wanted > 1:
-            self._save_and_stop(trainer, wanted - 1)
-        elif wanted:
+            raise self.stopped(trainer, wanted - 1)
+        if wanted:
             self.save(trainer)
 
     def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -404,7 +404,7 @@ class Checkpointer(Callback):
             self.save(trainer)
         # After the last epoch nothing is left to stop: the run writes its result.
         if not last and (signal_number := self._processes.most(self._stop.signal_number or 0)):
-            self._save_and_stop(trainer, signal_number)
+            raise self.stopped(trainer, signal_number)
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
         """Save the end of a run that stopped early, or that diverged: its weights are those before the bad step."""
@@ -440,12 +440,13 @@ class Checkpointer(Callback):
         self._saved_position = position
         return True
 
-    def _save_and_stop(self, trainer: Trainer, signal_number: int) -> None:
+    def stopped(self, trainer: Trainer, signal_number: int) -> Stopped:
+        """Save the state; returns the error that tells how to continue."""
         p, steps = trainer.position, trainer.loader.steps_per_epoch
         unsaved = "" if self.save(trainer) else ", its last steps not saved"
         folder = self.checkpoints.folder.parent
         message = f"stopped in epoch {p.epoch}, {p.steps} of its {steps} steps done{unsaved}"
-        raise Stopped(signal_number, f"{message}; continue with: cvgnn train --resume {folder}")
+        return Stopped(signal_number, f"{message}; continue with: cvgnn train --resume {folder}")
 
 
 def _records(checkpoint: Checkpoint) -> list[EpochRecord]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from cvgnn.config import TrainConfig, make_config
-from cvgnn.data import Graph
+from cvgnn.data import Graph, SparseFeatures
 from cvgnn.errors import require_known
+from cvgnn.training.tasks import is_of_pairs
 
 _log = logging.getLogger(__name__)
 Defaults = Literal["fixed", "auto", "paper"]
@@ -24,13 +26,14 @@ _PAPER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
+def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str, Any]:
     """The options that `defaults` chooses for a graph; those that it does not name keep the values of `TrainConfig`.
 
     `auto`, measured in docs/estimators.md:
 
     - Few labels (fewer than 50 training nodes a class): the fixed defaults, a GCN of width 64 without norm, with ten
-      times their weight decay. A larger network learns the few labels by heart.
+      times their weight decay. A larger network learns the few labels by heart. Sparse features, mostly bags of words,
+      are divided by their norms, without which the effect of a weight decay depends on their scale.
     - Else GraphSAGE with two layers of width 256 and LayerNorm: its own weight for the node itself is worth several
       points where a node's own features say more than its neighbors'.
     - Batches of 512, or 1,024 from 20,000 training nodes on. Epochs for 4,000 steps, at least 20 and at most 300, and a
@@ -39,15 +42,17 @@ def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
     Args:
         graph: its training nodes and classes count.
         defaults: `fixed` (the values of `TrainConfig`), `auto` or `paper`.
+        task: tasks of pairs have the values of `TrainConfig` for `auto`, too: nothing was measured for them.
     """
     require_known("defaults", defaults, get_args(Defaults))
     if defaults == "paper":
         return dict(_PAPER)
     num_train = graph.train_ids.numel()
-    if defaults == "fixed":
+    if defaults == "fixed" or num_train == 0 or is_of_pairs(task):
         return {}
     if num_train < FEW_LABELS * graph.num_classes:
-        return {"weight_decay": 5e-3}
+        sparse = isinstance(graph.x, SparseFeatures) and graph.PX is None  # a stored P X has no norm
+        return {"weight_decay": 5e-3, **({"feature_norm": "l2"} if sparse else {})}
     batch_size = 512 if num_train < 20_000 else 1024
     epochs = min(300, max(20, _STEPS * batch_size // num_train))
     return {
@@ -61,15 +66,21 @@ def default_options(graph: Graph, defaults: str) -> dict[str, Any]:
 
 def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a run: those that the user gave, and for the others what `defaults` chooses."""
-    chosen = default_options(graph, defaults)
-    if "normalization" in given:
-        chosen.pop("model", None)  # SAGE takes the mean of the neighbors: a normalization is a wish for a GCN
-    if "loss" in given:
-        chosen.pop("label_smoothing", None)  # it belongs to the cross entropy
+    chosen = default_options(graph, defaults, given.get("task", "auto"))
+    if "normalization" in given or graph.PX is not None:
+        chosen.pop("model", None)  # SAGE takes the mean of the neighbors: these are a wish for a GCN
+    if not takes_label_smoothing(graph, given):
+        chosen.pop("label_smoothing", None)
     chosen = {name: value for name, value in chosen.items() if name not in given}
     if chosen:
         _log.info("options chosen for this graph: %s", ", ".join(f"{name}={value}" for name, value in chosen.items()))
     return {**chosen, **given}
+
+
+def takes_label_smoothing(graph: Graph, given: Mapping[str, Any]) -> bool:
+    """Whether the loss is the cross entropy of one class a node or graph, to which label smoothing belongs."""
+    classes = graph.label_kind == "classes" and given.get("task", "auto") in ("auto", "node", "graph")
+    return classes and "loss" not in given
 
 
 def choose_config(graph: Graph, defaults: str, given: dict[str, Any]) -> TrainConfig:

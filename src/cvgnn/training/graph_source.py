@@ -13,6 +13,7 @@ from cvgnn.data.named.synthetic import PRESETS, VERSION
 from cvgnn.data.store import is_store
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError, require
+from cvgnn.training.tasks import is_of_pairs
 from cvgnn.utils.sigbus import exit_on_sigbus
 
 _SPLIT_OPTIONS = ("split_seed", "train_fraction", "val_fraction", "per_class")
@@ -23,7 +24,8 @@ def load_source(
     *,
     trusted: bool = True,
     preprocessing: dict[str, Any] | None = None,
-    allow_unlabelled: bool = False,
+    task: str = "auto",
+    predicting: bool = False,
 ) -> Graph:
     """The graph of a `GraphSource`.
 
@@ -32,7 +34,8 @@ def load_source(
         trusted: whether the user named it. A config.json may come from anybody: it must not make us write to a folder
             of its choice.
         preprocessing: of the graph that a model was trained on, to read other tables in the same way.
-        allow_unlabelled: whether the graph may have no labels, because it is one to predict on.
+        task: name of the task. Those of pairs need no labels at nodes.
+        predicting: whether the graph is one to predict on, so that it may have no labels.
     """
     require(
         source.dataset != IN_MEMORY,
@@ -47,7 +50,7 @@ def load_source(
         )
     split = RandomSplit(
         seed=source.split_seed, train=source.train_fraction, val=source.val_fraction, per_class=source.per_class,
-        allow_unlabelled=allow_unlabelled,
+        allow_unlabelled=predicting or is_of_pairs(task),
     )  # fmt: skip
     if source.graph is None:
         assert source.name is not None
@@ -66,8 +69,9 @@ def load_source(
 
         tables = TableOptions(**source.table_options())
         graph = read_graph(
-            source.graph, split=split, directed=source.directed, tables=tables, preprocessing=preprocessing
-        )
+            source.graph, split=split, directed=source.directed, tables=tables, preprocessing=preprocessing,
+            predicting=predicting,
+        )  # fmt: skip
     # An option that does nothing is refused: the user would believe in a split that was not made.
     default = GraphSource()
     given = [name for name in _SPLIT_OPTIONS if getattr(source, name) != getattr(default, name)]

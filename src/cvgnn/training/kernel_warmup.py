@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cvgnn.config import make_config
-from cvgnn.data import Graph
+from cvgnn.data import Graph, Propagation
 from cvgnn.data.named import load
 from cvgnn.data.named.synthetic import generate, small_spec
 from cvgnn.training.run import train
@@ -28,7 +28,7 @@ _RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("dense", {"model": "gin", "input_dropout": 0.5, "activation": "gelu"}),
     ("dense", {"feature_dtype": "bfloat16", "norm": "layer", "bias": False, "input_dropout": 0.5}),
     ("dense", {"history_dtype": "bfloat16", "norm": "layer", "dropout": 0.0, "residual": True, "jk": "concat"}),
-    ("weighted", {"layers": 3, "residual": True}),
+    ("weighted", {"layers": 3, "residual": True, "histories": "disk"}),
 )
 
 
@@ -48,6 +48,7 @@ def warm_up(progress: Callable[[str, float], None]) -> int:
             words = " ".join(f"{name}={value}" for name, value in options.items())
             progress(f"{kind} graph, {words or 'defaults'}", i / len(_RUNS))
             train(graphs[kind], make_config(epochs=1, **options))
+        Propagation(graphs["dense"]).product(torch.zeros(graphs["dense"].num_nodes, 1024))  # large, for `sum_lines`
     progress("done", 1.0)
     return len(compiled)
 

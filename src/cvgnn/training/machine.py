@@ -26,7 +26,6 @@ from cvgnn.utils.formatting import format_bytes
 from cvgnn.utils.free_memory import available_memory, total_memory
 
 _SCRATCH = 1 << 25  # elements that `Propagation.product` works on at a time, at most
-_SPARSE_ENTRY_BYTES = 24  # for an entry of a sparse `P X`: SciPy's product in float64 and int32, and its conversion
 
 _ENDS = {"edge": 2, "link": 4}  # nodes that an item names: those of the edge, and of its negative
 _SPLIT_BYTES = 25  # for an entry of A: the graph without held-out edges, the pairs, and the order they are drawn in
@@ -214,7 +213,7 @@ def _PX_bytes(graph: Graph, config: TrainConfig, size: int) -> int:
     if isinstance(graph.x, SparseFeatures):
         # At most: every entry of a row of `X` appears in the row of every neighbor, and no two are in the same column.
         entries = min(entries, int((graph.x.indptr.diff() * (graph.degree + 1)).sum()))
-        size = _SPARSE_ENTRY_BYTES
+        size += 4  # its column
     elif config.feature_dtype == "bfloat16":
         return entries * 2
     return 0 if _has_PX(graph, config) else entries * size

@@ -103,7 +103,7 @@ def neighborhood(
         graph_ids=None,
         train_ids=none, val_ids=none, test_ids=none,
         node_names=None,
-        edge_label_index=None, edge_label=None,
+        edge_label_index=None, edge_label=None, edge_split=None,
         cutout=None,
         # New neighbors change rows of a stored P X.
         PX=None if graph.PX is None or added is not None else feature_rows(graph.PX, old),

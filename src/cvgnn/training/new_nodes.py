@@ -10,7 +10,8 @@ from torch import Tensor
 
 from cvgnn.data import Graph, SparseFeatures
 from cvgnn.data.array_converter import num_rows, to_features
-from cvgnn.data.edges import ConflictingWeights, checked_edge_index, checked_weight, compress
+from cvgnn.data.edges import ConflictingWeights, check_ends, checked_weight, compress, edge_ends
+from cvgnn.data.io.dense_features import is_of_arrays, standardize_rows
 from cvgnn.errors import CvgnnError, require
 from cvgnn.training.neighborhood import AddedNodes
 
@@ -20,7 +21,8 @@ def add_nodes(graph: Graph, x: Any, edge_index: Any, edge_weight: Any = None) ->
 
     Args:
         graph: stays as it is.
-        x: `[n, F]`, as in `cvgnn.data.from_arrays`.
+        x: `[n, F]`, as in `cvgnn.data.from_arrays`; standardised here where those of the graph were
+            (`cvgnn.data.io.standardize`).
         edge_index: integers `[2, m]`; of each edge one node at least is new. As in `from_edges`, an edge counts once,
             however often and in whichever direction it is listed, and self loops are dropped.
         edge_weight: positive `[m]`; needed where the graph's edges have weights.
@@ -28,7 +30,9 @@ def add_nodes(graph: Graph, x: Any, edge_index: Any, edge_weight: Any = None) ->
     N = graph.num_nodes
     features = _features(x, graph)
     n = features.shape[0]
-    source, target = (ends.astype(np.int64) for ends in checked_edge_index(edge_index, N + n))
+    source, target = edge_ends(edge_index)
+    check_ends(source, target, N + n)
+    source, target = source.astype(np.int64), target.astype(np.int64)
     known = np.flatnonzero(np.maximum(source, target) < N)
     if known.size:
         at = int(known[0])
@@ -67,12 +71,15 @@ def _features(x: Any, graph: Graph) -> Tensor | SparseFeatures:
 
     require(num_rows(x) > 0, "x has no rows: there is no new node")
     given, F = to_features(x, num_rows(x)), graph.num_features
+    values = given.values if isinstance(given, SparseFeatures) else given
+    require(bool(values.isfinite().all()), "x has a NaN or infinite value; give every new node finite features")
+    if graph.preprocessing is not None and is_of_arrays(graph.preprocessing):
+        dense = given.to_dense() if isinstance(given, SparseFeatures) else given
+        given = torch.from_numpy(standardize_rows(dense.numpy(), graph.preprocessing))
     require(
         given.shape[1] == F,
         f"x has {given.shape[1]} features a node, but the nodes of the graph {graph.name!r} have {F}",
     )
-    values = given.values if isinstance(given, SparseFeatures) else given
-    require(bool(values.isfinite().all()), "x has a NaN or infinite value; give every new node finite features")
     if isinstance(graph.x, SparseFeatures) and isinstance(given, Tensor):
         given = SparseFeatures.from_scipy(sparse.csr_array(given.numpy()))
     elif isinstance(graph.x, Tensor) and isinstance(given, SparseFeatures):

@@ -9,8 +9,9 @@ import pyarrow as pa
 import torch
 
 from cvgnn.data import Graph
+from cvgnn.data.io.csv_file import CsvFile
 from cvgnn.data.io.mistakes import Mistakes
-from cvgnn.data.io.table_file import CsvFile, ParquetFile, positions
+from cvgnn.data.io.table_file import ParquetFile, positions
 from cvgnn.errors import require
 from cvgnn.training.predictions import NodeTable, node_names
 from cvgnn.training.run import Run
@@ -57,7 +58,8 @@ def pair_predictions(run: Run, pairs: np.ndarray) -> NodeTable:
         run: a finished run of a task of pairs.
         pairs: int64 `[n, 2]`.
     """
-    parts = [run.task.prediction_columns(rows, None, None, run.model.readout) for rows in run.pair_rows(pairs)]
+    task, readout, classes = run.task, run.model.readout, run.result["class_names"]
+    parts = [task.prediction_columns(rows, None, classes, readout) for rows in run.pair_rows(pairs)]
     names = node_names(run.graph, None)
     ends = {name: names[pairs[:, end]] for end, name in enumerate(_ENDS)}
     return NodeTable(ends | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})

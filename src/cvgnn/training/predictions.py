@@ -161,10 +161,16 @@ def node_names(graph: Graph, ids: np.ndarray | None) -> np.ndarray:
 
 
 def item_names(run: Run, ids: np.ndarray | None) -> np.ndarray:
-    """The user's own ids of the nodes `ids`, or the numbers of the graphs `ids` of a set (of all if not given)."""
+    """The user's own ids of the nodes `ids`, or of the graphs `ids` of a set (of all if not given)."""
     if run.task.items.kind == "node":
         return node_names(run.graph, ids)
-    return np.arange(len(run.graph.y)) if ids is None else ids
+    names = graph_names(run.graph)
+    return names if ids is None else names[ids]
+
+
+def graph_names(graph: Graph) -> np.ndarray:
+    """The user's own ids of the graphs of a set."""
+    return np.arange(len(graph.y)) if graph.graph_names is None else graph.graph_names
 
 
 def find_nodes(graph: Graph, names: Sequence[str], *, item: str = "node") -> np.ndarray:
@@ -173,16 +179,18 @@ def find_nodes(graph: Graph, names: Sequence[str], *, item: str = "node") -> np.
     Args:
         graph: the graph of the nodes.
         names: ids as text.
-        item: `"graph"` for the graphs of a set, which are numbered from 0.
+        item: `"graph"` for the graphs of a set.
     """
-    known = node_names(graph, None) if item == "node" else np.arange(len(graph.y))
+    known, own = node_names(graph, None), graph.node_names
+    if item == "graph":
+        known, own = graph_names(graph), graph.graph_names
     texts = known if known.dtype.kind == "U" else known.astype(np.str_)
     order = np.argsort(texts, kind="stable")  # a binary search per id; a dict of all names would take more memory
     wanted = np.asarray(names, dtype=np.str_)
     positions: np.ndarray = order[np.searchsorted(texts, wanted, sorter=order).clip(max=len(texts) - 1)]
     missing = np.flatnonzero(texts[positions] != wanted)
     if missing.size:
-        kind = f"such as {known[0]!s}" if item == "node" and graph.node_names is not None else f"0..{len(known) - 1}"
+        kind = f"0..{len(known) - 1}" if own is None else f"such as {known[0]!s}"
         raise CvgnnError(f"{item} {names[int(missing[0])]!r} is not in the graph; its {item} ids are {kind}")
     return positions
 

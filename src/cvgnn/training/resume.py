@@ -34,7 +34,7 @@ _LIBRARIES = ("torch", "numpy", "numba", "scipy")
 _MAY_CHANGE_BITS = ("cvgnn", "code", "plugins", "processor", *_LIBRARIES)
 _MAX_SHOWN = 20
 _NOT_IDENTITY = ("epochs", "patience", "threads", "histories")
-_EDGE_LABELS = ("edge_label_index", "edge_label")
+_EDGE_LABELS = ("edge_label_index", "edge_label", "edge_split")
 
 
 def identity(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from torch import Tensor
 from cvgnn._version import __version__
 from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data import Graph, Propagation
-from cvgnn.data.io.dense_features import MAX_RATIO, scale_ratio
+from cvgnn.data.io.dense_features import MAX_RATIO, features_of_run, scale_ratio
 from cvgnn.data.labels import labelled, unknown_labels
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, Interrupted, require
@@ -72,6 +72,7 @@ class Run:
         source: where the graph came from.
         trainer: with the state after the last step; None for a run that `load_run` has read.
         path: folder of the run; None if it has none.
+        interrupted: whether Ctrl-C ended the training.
     """
 
     graph: Graph
@@ -85,6 +86,7 @@ class Run:
     trainer: Trainer | None = None
     path: Path | None = None
     rows: FeatureSource | None = None
+    interrupted: bool = False
 
     @functools.cached_property
     def features(self) -> FeatureSource:
@@ -142,8 +144,8 @@ class Run:
         Args:
             metrics: names; all of the task's if none is given.
         """
-        mine, theirs = self.graph.class_names, self.result["class_names"]
-        as_many = self.graph.num_classes == self.result.get("num_classes", self.graph.num_classes)
+        (count, mine), theirs = self.task.classes, self.result["class_names"]
+        as_many = count == self.result.get("num_classes", count)
         require(
             as_many and theirs == (None if mine is None else list(mine)),
             f"the labels of {self.graph.name!r} are not those of the run, so nothing can be compared; name the "
@@ -151,7 +153,12 @@ class Run:
         )
         rows, readout = self.outputs(), self.model.readout
         values = self.task.evaluate(rows, metrics or self.task.metrics, readout)
-        return {"task": self.task.name, "metrics": values, **self.task.report(rows, readout)}
+        return {
+            "task": self.task.name,
+            "item": self.task.items.kind,
+            "metrics": values,
+            **self.task.report(rows, readout),
+        }
 
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
@@ -164,7 +171,8 @@ class Run:
         The time grows with their neighborhood, not with the graph, which stays as it is.
 
         Args:
-            x: their features, `[n, F]`.
+            x: their features, `[n, F]`, as those of the graph were given to `fit`: where the run standardised these, it
+                standardises the new ones too.
             edge_index: integers `[2, m]`, edges of the new nodes, which have the ids `N, N+1, ...`, to nodes of the
                 graph and among themselves.
             edge_weight: `[m]`, where the graph's edges have weights.
@@ -282,6 +290,7 @@ def train(
     command: str | None = None,
     exact: bool = False,
     return_on_interrupt: bool = False,
+    started: float | None = None,
     processes: Processes = ONE,
 ) -> Run:
     """Train a network. `cvgnn.fit`, `cvgnn train` and every run of a sweep come here.
@@ -297,19 +306,25 @@ def train(
         plan: when to save checkpoints.
         command: the command line of the run, for result.json.
         exact: refuse to resume where other versions or another processor could change the last bits.
-        return_on_interrupt: without a folder, Ctrl-C ends the training after the current step, and the run so far is
-            returned.
+        return_on_interrupt: Ctrl-C ends the training after the current step, and the run so far is returned. Its folder
+            has a checkpoint to resume from, and no result yet.
+        started: `time.perf_counter()` before the graph was read, for `setup_seconds`; now if not given.
         processes: that train the run together.
     """
+    started = time.perf_counter() if started is None else started
     check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
     _warn_about_scales(graph)
     source = source or _PYTHON_GRAPH
+    interrupt = stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext()
     if folder is None:
         threads = config.threads or processes.threads(graph, config)
-        with stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext() as asked:
-            return _train(graph, config, callbacks, parts, processes, threads=threads, source=source, stop=asked)
+        with interrupt as asked:
+            return _train(
+                graph, config, callbacks, parts, processes, threads=threads, source=source, started=started, stop=asked
+            )
     leads = processes.rank == 0  # and writes the files of the run
-    with folder.opened() if leads else nullcontext(), stop_requests() as stop:
+    # The inner handlers win: with `interrupt`, SIGINT is no request to the checkpointer.
+    with folder.opened() if leads else nullcontext(), stop_requests() as stop, interrupt as asked:
         checkpointer = Checkpointer(
             folder, graph, source, config, plan=plan, stop=stop, exact=exact, processes=processes
         )
@@ -324,14 +339,14 @@ def train(
             every.insert(0, MetricsLog(folder.metrics))
         try:
             run = _train(
-                graph, config, every, parts, processes, threads=checkpointer.threads, source=source,
-                checkpointer=checkpointer,
+                graph, config, every, parts, processes, threads=checkpointer.threads, source=source, started=started,
+                checkpointer=checkpointer, stop=asked,
             )  # fmt: skip
         except Diverged as error:
             last = checkpointer.checkpoints.last
             kept = "there is no checkpoint" if last is None else f"the last good checkpoint is {last}"
             raise CvgnnError(f"{error}, in a new folder; {kept}") from None
-        if leads:
+        if leads and not run.interrupted:  # a folder with a result is complete
             about = {"command": command, "machine": describe_machine()}
             folder.write_result({**run.result, **about}, run.model)
     return dataclasses.replace(run, path=folder.path)
@@ -343,7 +358,8 @@ def _warn_about_scales(graph: Graph) -> None:
     if ratio > MAX_RATIO:
         _log.warning(
             "the features' columns differ in scale by a factor of %.0f, and the largest would decide everything; "
-            "standardise them with graph = cvgnn.data.io.standardize(graph), or leave out --preprocess none",
+            'fit(defaults="auto") or graph = cvgnn.data.io.standardize(graph) standardises them; on the command line, '
+            "leave out --preprocess none",
             ratio,
         )
 
@@ -357,6 +373,7 @@ def _train(
     *,
     threads: int,
     source: GraphSource,
+    started: float,
     checkpointer: Checkpointer | None = None,
     stop: StopRequest | None = None,
 ) -> Run:
@@ -368,6 +385,7 @@ def _train(
         trainer = processes.build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
         records = [] if checkpointer is None else checkpointer.restore(trainer)
         trainer.warm_up()
+        setup_seconds = time.perf_counter() - started
 
         def after_step() -> None:
             for callback in callbacks:
@@ -375,22 +393,26 @@ def _train(
             if stop is not None and stop.signal_number is not None:
                 raise _StopTraining
 
-        with callback_scope(callbacks, trainer, records), contextlib.suppress(_StopTraining):
-            for record in trainer.epochs(
-                config.epochs, eval_every=config.eval_every, patience=config.patience, after_step=after_step
-            ):
-                records.append(record)
-                for callback in callbacks:
-                    callback.on_epoch(trainer, record)
-        if stop is not None and stop.signal_number is not None:
-            _report_interrupt(trainer, config, records)
+        interrupted = False
+        with callback_scope(callbacks, trainer, records):
+            try:
+                for record in trainer.epochs(
+                    config.epochs, eval_every=config.eval_every, patience=config.patience, after_step=after_step
+                ):
+                    records.append(record)
+                    for callback in callbacks:
+                        callback.on_epoch(trainer, record)
+            except _StopTraining:
+                interrupted = True
+        if interrupted:
+            _report_interrupt(trainer, config, records, checkpointer)
         # The trainer keeps the weights of its last step, so that training can continue; the output is a copy.
         model = copy.deepcopy(trainer.model)
         model.load_state_dict(trainer.output(config.output))
         model.eval()
         evaluator = trainer.evaluator  # of the whole graph, also where the trainer has a part of it
         assert evaluator is not None
-        result = _summary(graph, config, records, trainer, model)
+        result = _summary(graph, config, records, trainer, model) | {"setup_seconds": round(setup_seconds, 6)}
         if parts.find("optimizer", config) is not None:
             result |= {"optimizer": type(trainer.optimizer).__name__, "form": "custom"}
     return Run(
@@ -404,6 +426,7 @@ def _train(
         result=result,
         source=source,
         trainer=trainer,
+        interrupted=interrupted,
     )
 
 
@@ -411,12 +434,15 @@ class _StopTraining(Exception):
     """Ends the loop after a step."""
 
 
-def _report_interrupt(trainer: Trainer, config: TrainConfig, records: list[EpochRecord]) -> None:
-    """Warn that the run is not complete; without any result to return, the interrupt ends the program."""
+def _report_interrupt(
+    trainer: Trainer, config: TrainConfig, records: list[EpochRecord], checkpointer: Checkpointer | None
+) -> None:
+    """Warn that the run is not complete; without any result to return, the interrupt is an error."""
     if not records or (config.output == "best" and trainer.best.weights is None):
-        raise Interrupted(signal.SIGINT)
+        raise Interrupted(signal.SIGINT) if checkpointer is None else checkpointer.stopped(trainer, signal.SIGINT)
     which = f"the best of them, epoch {trainer.best.epoch}" if config.output == "best" else f"output {config.output!r}"
-    _log.warning("interrupted after %d of %d epochs; the result is %s", len(records), config.epochs, which)
+    more = "" if checkpointer is None else f"; fit(resume={str(checkpointer.checkpoints.folder.parent)!r}) continues it"
+    _log.warning("interrupted after %d of %d epochs; the result is %s%s", len(records), config.epochs, which, more)
 
 
 @torch.no_grad()
@@ -434,13 +460,14 @@ def _summary(
     rows = trainer.evaluator.outputs(model)
     task.finish(rows, model.readout)
     output = task.evaluate(rows, task.result_metrics, model.readout)
+    num_classes, class_names = task.classes
     return {
         "version": __version__,
         "dataset": graph.name,
-        "split": graph.split,
-        "num_classes": graph.num_classes,
+        "split": task.split,
+        "num_classes": num_classes,
         "num_features": graph.num_features,
-        "class_names": None if graph.class_names is None else list(graph.class_names),
+        "class_names": None if class_names is None else list(class_names),
         "task": task.name,
         "metric": task.metric,
         **{name: getattr(config, name) for name in ("estimator", "scheme", "optimizer", "form", "seed")},
@@ -479,13 +506,15 @@ def read_run(
     given = parts.names().get("model", config.model)
     require(given == config.model, f"{path} was trained with model {short(config.model)}, not {given}")
     result = read_object(path / "result.json")
-    if graph is None:
-        preprocessing = read_preprocessing(path)
+    preprocessing = read_preprocessing(path)
+    if graph is not None:
+        graph = features_of_run(graph, preprocessing)
+    else:
         place = source or stored
         if preprocessing is None and place.graph is not None and not is_store(place.graph):
             # The model was not trained on preprocessed features; fitting them on other data would change its input.
             place = dataclasses.replace(place, preprocess="none")
-        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing, allow_unlabelled=True)
+        graph = load_source(place, trusted=source is not None, preprocessing=preprocessing, predicting=True)
     # Of the graph it was trained on: another graph may have fewer classes.
     classes = result.get("num_classes", graph.num_classes)
     require(

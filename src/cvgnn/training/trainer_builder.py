@@ -22,6 +22,8 @@ from cvgnn.nn import (
     Network,
     SampledSum,
     each_hidden,
+    first_hidden,
+    has_own_forward,
     refresh_statistics,
     require_exact,
 )
@@ -265,7 +267,10 @@ def build_estimator(
         zeros=functools.partial(mapped_zeros, folder=scratch) if config.histories == "disk" else None,
     )
     estimator.to(propagation.left.device)
-    if initialize:
+    if initialize and model.num_layers == 2 and not has_own_forward(model):
+        # The only hidden layer needs no neighbors: by blocks, no second matrix of the histories' size exists.
+        estimator.initialize_blocks(first_hidden(model, features, propagation))
+    elif initialize:
         estimator.initialize(each_hidden(model, features, propagation))
     return estimator
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -28,7 +29,7 @@ def no_progress(stage: str, share: float) -> None:
 
 @final
 class ProgressReporter(AbstractContextManager["ProgressReporter"]):
-    """Shows the progress of one task on standard error. Its instances are `ProgressCallback`s.
+    """Shows the progress of one task on standard error. Its instances are `ProgressCallback`s for any thread.
 
     Args:
         task: for example "downloading reddit.zip".
@@ -41,6 +42,7 @@ class ProgressReporter(AbstractContextManager["ProgressReporter"]):
             self._next = math.inf
         self._terminal = sys.stderr.isatty()
         self._bar: Progress | None = None
+        self._lock = threading.Lock()
 
     def __call__(self, stage: str, share: float) -> None:
         """Update: this share (0..1) of the stage is done."""
@@ -55,9 +57,14 @@ class ProgressReporter(AbstractContextManager["ProgressReporter"]):
     def _update(self, text: str, line: str, done: float, total: float | None, *, in_bytes: bool = False) -> None:
         if self._bar is None and time.monotonic() < self._next:
             return
+        with self._lock:
+            self._show(text, line, done, total, in_bytes=in_bytes)
+
+    def _show(self, text: str, line: str, done: float, total: float | None, *, in_bytes: bool) -> None:
         if not self._terminal:
-            print(line, file=sys.stderr, flush=True)
-            self._next = time.monotonic() + _LINE_SECONDS
+            if time.monotonic() >= self._next:  # else another thread has just printed
+                print(line, file=sys.stderr, flush=True)
+                self._next = time.monotonic() + _LINE_SECONDS
             return
         if self._bar is None:
             self._bar = _start_bar(text, total, in_bytes=in_bytes)

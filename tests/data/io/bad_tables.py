@@ -254,6 +254,7 @@ TOLD: list[tuple[str, Files, list[str]]] = [
     ("labels with fractions", {"nodes.csv": every("label", lambda i: ("1.5", "2.5", "3")[i % 3])}, ["labels such as 1.5 are numbers with a fraction"]),
     ("labels of floats", {"nodes.csv": every("label", lambda i: ("0.0", "1.0", "")[i % 3]).replace(",train", ",").replace(",val", ",").replace(",test", ",").replace("split", "spare")}, ["column 'label' holds integers, written as 1.0"]),
     ("NA as label", {"nodes.csv": nodes((6, "label", "N/A"), (6, "split", ""))}, ["1 labels such as 'N/A' are read as unknown"]),
+    ("a copy of the label with a gap", {"nodes.csv": every("city", lambda i: ROWS[i][6].upper() if i % 9 else "")}, ["column 'city' alone tells the label of every training node"]),
     ("a copy of the label", {"nodes.csv": every("city", lambda i: ROWS[i][6].upper())}, ["column 'city' alone tells the label of every training node"]),
     ("no validation nodes", {"nodes.csv": every("split", lambda i: ("train", "test")[i % 2])}, ["the val split is empty"]),
     ("no test nodes", {"nodes.csv": every("split", lambda i: ("train", "val")[i % 2])}, ["the test split is empty"]),

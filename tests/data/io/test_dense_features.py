@@ -4,6 +4,7 @@ and stores."""
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import logging
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 import cvgnn
 from cvgnn.cli.main import main
@@ -80,10 +82,10 @@ def test_preprocess_none_keeps_them_and_warns(tmp_path: Path, caplog: pytest.Log
     graph = read_graph(write(tmp_path / "g.npz"), tables=TableOptions(preprocess="none"))
     assert np.array_equal(dense_of(graph), arrays()["x"])
     with caplog.at_level(logging.WARNING, "cvgnn"):
-        cvgnn.fit(graph, epochs=1)
+        cvgnn.fit(graph, defaults="fixed", epochs=1)
         assert "columns differ in scale by a factor of" in caplog.text
         caplog.clear()
-        run = cvgnn.fit(standardize(graph), epochs=20)
+        run = cvgnn.fit(standardize(graph), defaults="fixed", epochs=20)
         assert "differ in scale" not in caplog.text
     assert run.result["test_accuracy"] > 0.7
 
@@ -150,3 +152,84 @@ def test_a_store_with_other_features_is_refused(tmp_path: Path, capsys: pytest.C
     assert "were fitted on other data than the run's" in capsys.readouterr().err
     with pytest.raises(CvgnnError, match="which the model uses"):
         read_graph(raw, preprocessing=read_graph(write(tmp_path / "g.npz")).preprocessing)
+
+
+def in_memory(kind: str) -> tuple[Any, dict[str, Any]]:
+    """The arrays as a graph of another library, with the arguments that `fit` needs besides."""
+    a = arrays()
+    split = {f"{part}_ids": np.flatnonzero(a[f"{part}_mask"]) for part in ("train", "val", "test")}
+    if kind == "arrays":
+        return cvgnn.data.from_arrays(a["edge_index"], x=a["x"], y=a["y"], **split), {}
+    if kind == "pyg":
+        data = pytest.importorskip("torch_geometric.data")
+        return data.Data(**{name: torch.from_numpy(value) for name, value in a.items()}), {}
+    u, v = a["edge_index"]
+    if kind == "scipy":
+        A = sparse.coo_array((np.ones(2 * len(u)), (np.r_[u, v], np.r_[v, u])), shape=(N, N)).tocsr()
+        A.data[:] = 1
+        return A, {"x": a["x"], "y": a["y"], **split}
+    networkx = pytest.importorskip("networkx")
+    G = networkx.Graph()
+    G.add_nodes_from(range(N))
+    G.add_edges_from(zip(u.tolist(), v.tolist(), strict=True))
+    return G, {"x": a["x"], "y": a["y"], **split}
+
+
+@pytest.mark.parametrize("kind", ["arrays", "pyg", "scipy", "networkx"])
+def test_auto_standardises_a_graph_in_memory(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As the same arrays from a file; a loaded, a resumed and a predicting run apply the same fit."""
+    graph, more = in_memory(kind)
+    options: dict[str, Any] = {"epochs": 3, "threads": 1}
+    with caplog.at_level(logging.INFO, "cvgnn"):
+        run = cvgnn.fit(graph, **more, defaults="auto", out=tmp_path / "run", **options)
+    assert "differ in scale by a factor of" in caplog.text
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    from_file = read_graph(write(tmp_path / "g.npz"))
+    assert run.graph.preprocessing == from_file.preprocessing
+    assert torch.equal(run.graph.x, from_file.x)  # type: ignore[arg-type]
+    raw = cvgnn.data.as_graph(graph, **more)
+    loaded = cvgnn.load_run(tmp_path / "run", raw)
+    assert torch.equal(loaded.predict_proba(), run.predict_proba())
+    # A graph that was standardised before is not standardised twice, nor is one of other data accepted.
+    assert torch.equal(cvgnn.load_run(tmp_path / "run", standardize(raw)).predict_proba(), run.predict_proba())
+    other = cvgnn.data.from_arrays(arrays()["edge_index"], x=arrays(scale=2e5)["x"], y=arrays()["y"])
+    with pytest.raises(CvgnnError, match="were fitted on other data than the run's"):
+        cvgnn.load_run(tmp_path / "run", standardize(other))
+    run.save(tmp_path / "saved")
+    assert torch.equal(cvgnn.load_run(tmp_path / "saved", raw).predict_proba(), run.predict_proba())
+    longer = cvgnn.fit(raw, resume=tmp_path / "run", epochs=5)
+    assert torch.equal(
+        longer.predict_proba(), cvgnn.fit(raw, defaults="auto", **options | {"epochs": 5}).predict_proba()
+    )
+    # New nodes are given as the user has them.
+    new = run.outputs_new(arrays()["x"][:2], [[N, N + 1], [0, 1]])
+    standard = torch.from_numpy(dense_of(from_file)[:2])
+    by_hand = dataclasses.replace(run, graph=dataclasses.replace(run.graph, preprocessing=None, validated=True))
+    assert torch.equal(new, by_hand.outputs_new(standard, [[N, N + 1], [0, 1]]))
+    with pytest.raises(CvgnnError, match="trained on 3 columns"):
+        run.predict_new(arrays()["x"][:2, :2], [[N], [0]])
+
+
+def test_the_fixed_defaults_only_warn(caplog: pytest.LogCaptureFixture) -> None:
+    graph, _ = in_memory("arrays")
+    run = cvgnn.fit(graph, defaults="fixed", epochs=1)
+    assert run.graph is graph
+    assert 'fit(defaults="auto")' in caplog.text
+
+
+def test_new_nodes_in_a_table_for_a_run_on_arrays(tmp_path: Path) -> None:
+    """In the order of the features, whatever their names."""
+    run = tmp_path / "run"
+    path = write(tmp_path / "g.npz")
+    assert main(["train", "--graph", str(path), "--out", str(run), "--epochs", "3"]) == 0
+    rows = "".join(f"new{i},{','.join(map(str, row))}\n" for i, row in enumerate(arrays()["x"][:2].tolist()))
+    (tmp_path / "nodes.csv").write_text(f"id,age,income,member\n{rows}")
+    (tmp_path / "edges.csv").write_text("source,target\nnew0,0\nnew1,1\n")
+    out = tmp_path / "p.csv"
+    files = [str(tmp_path / "nodes.csv"), str(tmp_path / "edges.csv")]
+    assert main(["predict", str(run), "--new", *files, "--out", str(out), "--columns", "node,p_1"]) == 0
+    loaded = cvgnn.load_run(run)
+    by_hand = loaded.outputs_new(arrays()["x"][:2], [[N, N + 1], [0, 1]]).softmax(dim=1)[:, 1]
+    written = list(csv.reader(io.StringIO(out.read_text())))
+    assert [row[0] for row in written] == ["node", "new0", "new1"]
+    assert np.allclose([float(row[1]) for row in written[1:]], by_hand.detach().numpy(), atol=1e-5)

@@ -111,7 +111,7 @@ def test_a_disk_that_fails_halfway(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("cvgnn.data.io.npz.read_array", fail)
+    monkeypatch.setattr("cvgnn.data.io.npz.read_content", fail)
     path = npz()(tmp_path)
     assert error_of(path) == f"cannot read {path}: Input/output error"
 

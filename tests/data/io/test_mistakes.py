@@ -44,8 +44,8 @@ def test_a_report_names_all_mistakes(files: Files, parts: list[str], tmp_path: P
     # Every line names a file or the folder; the count is that of the lines, or of those that are left out too.
     assert all(str(tmp_path) in line for line in lines if "mistakes in the tables" not in line and " more" not in line)
     if len(lines) > 1:
-        left_out = int(lines[-1].split()[2]) if "... and " in lines[-1] else 0
-        assert int(lines[0].split()[0]) == len(lines) - 1 - bool(left_out) + left_out
+        left_out = [int(line.split()[2]) for line in lines if "... and " in line]
+        assert int(lines[0].split()[0]) == len(lines) - 1 - len(left_out) + sum(left_out)
 
 
 @pytest.mark.parametrize(("files", "parts"), [case[1:] for case in TOLD], ids=[case[0] for case in TOLD])
@@ -79,7 +79,35 @@ def test_the_first_twenty_are_told_and_the_others_counted(tmp_path: Path) -> Non
     lines = str(caught.value).splitlines()
     assert lines[0] == "50 mistakes in the tables:"
     assert len(lines) == 22
-    assert lines[-1] == "  ... and 30 more"
+    assert lines[-1] == "  ... and 30 more in edges.csv, column 'target'"
+
+
+def test_a_bad_column_does_not_hide_the_others(tmp_path: Path) -> None:
+    rows = "".join(f"{i},1.{i},{i % 2},{'train' if i < 90 else 'val'}\n" for i in range(100))
+    text = f"id,f,label,split\n{rows}".replace("\n7,", "\n7,7,").replace("99,1.99", "98,1.99")
+    (tmp_path / "nodes.csv").write_text(text)
+    (tmp_path / "edges.csv").write_text("source,target,weight\n" + "".join(f"{i},{i + 1},-1\n" for i in range(90)))
+    with pytest.raises(CvgnnError) as caught:
+        read_graph(tmp_path)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "92 mistakes in the tables:"
+    assert len([line for line in lines if "more" not in line]) == 21
+    for part in ("line 9: 5 fields", "column 'id': '98' was listed before", "  ... and 72 more in edges.csv, column"):
+        assert part in str(caught.value)
+
+
+def test_more_columns_with_mistakes_than_lines(tmp_path: Path) -> None:
+    names = [f"f{j}" for j in range(30)]
+    rows = "".join(f"{i},{i % 2}{',x' * 30}\n" for i in range(40))
+    (tmp_path / "nodes.csv").write_text(f"id,label,{','.join(names)}\n{rows}")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    with pytest.raises(CvgnnError) as caught:
+        read_graph(tmp_path, tables=TableOptions(numeric=tuple(names)))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "1200 mistakes in the tables:"
+    assert lines[1].endswith("line 2, column 'f0': 'x' is no number")
+    assert lines[2:4] == ["  ... and 39 more in nodes.csv, column 'f0'", lines[1].replace("'f0'", "'f1'")]
+    assert lines[-1] == "  ... and 400 more in other columns"
 
 
 def test_mistakes_in_options(tmp_path: Path) -> None:

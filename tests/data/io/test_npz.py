@@ -12,6 +12,7 @@ import torch
 
 from cvgnn.data.io import read_graph
 from cvgnn.data.io.npz import KEYS
+from cvgnn.errors import CvgnnError
 from tests.data.io.broken_files import CSR, GOOD, npz
 from tests.data.io.writers import assert_same
 
@@ -81,3 +82,15 @@ def test_the_second_version_of_the_npy_format(tmp_path: Path) -> None:
 def test_the_keys_are_documented() -> None:
     text = (Path(__file__).parents[3] / "docs" / "files.md").read_text(encoding="utf-8")
     assert [key for key in KEYS if f"`{key}`" not in text] == []
+
+
+def test_a_flipped_bit_of_a_stored_array_is_found(tmp_path: Path) -> None:
+    path = npz()(tmp_path)
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo("x.npy")
+        assert member.compress_type == zipfile.ZIP_STORED
+    data[member.header_offset + 30 + len("x.npy") + member.file_size] ^= 1  # in the last number of x
+    path.write_bytes(data)
+    with pytest.raises(CvgnnError, match=r"it is damaged, or no \.npz file .*Bad CRC-32"):
+        read_graph(path)

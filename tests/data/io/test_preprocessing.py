@@ -15,7 +15,7 @@ import pytest
 
 import cvgnn
 from cvgnn.cli.main import main
-from cvgnn.data import Graph
+from cvgnn.data import Graph, RandomSplit
 from cvgnn.data.io import read_graph
 from cvgnn.data.io.preprocessing import Preprocessing
 from cvgnn.data.table_options import TableOptions
@@ -165,6 +165,20 @@ def test_a_time_column_makes_the_split(tmp_path: Path) -> None:
     assert graph.num_features == 1
 
 
+def test_a_node_without_a_time_is_in_no_part_of_the_split(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = "".join(f"{i},{i},{'' if i == 3 else 2000 + i},{i % 2}\n" for i in range(11))
+    graph = table(tmp_path, f"id,f,time,label\n{rows}", split_by="time")
+    assert "1 labelled nodes have no 'time'; they are in no part of the split" in caplog.text
+    assert graph.train_ids.tolist() == [0, 1, 2, 4, 5, 6]
+    assert graph.test_ids.tolist() == [9, 10]
+    for cell, sentence in (
+        ("", "no labelled node has a date or a number"),
+        ("03/04/2024", "may be day/month or month"),
+    ):
+        with pytest.raises(CvgnnError, match=sentence):
+            table(tmp_path, "id,f,time,label\n" + f"0,1,{cell},0\n1,2,{cell},1\n", split_by="time")
+
+
 NODES = "id,f,label\nä,5,x\nb,7,y\nc,6,x\n"
 
 
@@ -224,3 +238,65 @@ def test_options_of_tables_for_another_graph_are_refused(tmp_path: Path) -> None
     np.savez(tmp_path / "g.npz", edge_index=[[0], [1]], x=np.eye(2), y=[0, 1])
     with pytest.raises(CvgnnError, match="is no folder of tables, so ignore would do nothing"):
         read_graph(tmp_path / "g.npz", tables=TableOptions(ignore=("a",)))
+
+
+def test_codes_with_leading_zeros_are_categories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In CSV, quoted CSV and Parquet; "7" and "007" are other values, and other nodes."""
+    zips = ["00123", "123", "10115", "04109"]
+    rows = [(f"{i:03}", zips[i % 4], f"{i % 7}", f"0.{i}", i % 2) for i in range(80)]
+    rows[0] = ("7", *rows[0][1:])
+    names = ("id", "zip", "n", "f", "label")
+    text = "\n".join(",".join(map(str, row)) for row in (names, *rows))
+    found = []
+    for kind in ("csv", "quoted", "parquet"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        if kind == "parquet":
+            columns = {name: [row[j] for row in rows] for j, name in enumerate(names)}
+            pq.write_table(pa.table(columns), folder / "nodes.parquet")
+        else:
+            quoted = text.replace(",", '","').replace("\n", '"\n"') if kind == "quoted" else text
+            (folder / "nodes.csv").write_text(f'"{quoted}"' if kind == "quoted" else text)
+        (folder / "edges.csv").write_text("source,target\n7,007\n007,008\n")
+        graph = read_graph(folder)
+        assert graph.node_names is not None
+        assert graph.node_names[[0, 7]].tolist() == ["7", "007"]
+        assert graph.degree[[0, 7, 8]].tolist() == [1, 2, 1]
+        found.append(graph.preprocessing)
+    fitted = Preprocessing.from_dict(found[0])
+    assert found[1:] == found[:2]
+    assert [column["kind"] for column in fitted.columns] == ["category", "number", "number"]
+    assert fitted.columns[0]["values"] == sorted(zips)
+    assert main(["inspect", str(tmp_path / "csv")]) == 0
+    assert "one-hot: 4 values (codes with leading zeros; --numeric reads them as numbers)" in capsys.readouterr().out
+    as_numbers = read_graph(tmp_path / "csv", tables=TableOptions(numeric=("zip",))).preprocessing
+    assert as_numbers is not None
+    assert as_numbers["columns"][0]["kind"] == "number"
+    # A table to predict on in which no code has a zero.
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "nodes.csv").write_text("id,zip,n,f\na,10115,1,0.5\nb,99999,1,0.5\nc,,1,0.5\n")
+    (new / "edges.csv").write_text("source,target\na,b\n")
+    x = dense_of(read_graph(new, preprocessing=found[0], split=RandomSplit(allow_unlabelled=True)))
+    assert x[:, :4].tolist() == [[float(z == "10115") for z in sorted(zips)], [0] * 4, [0] * 4]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["007", "7.5", "12", "3"], "number"),  # zeros before a measured number
+        (["0", "10", "20", "30"], "number"),
+        (["0.5", "0.25", "00.5", "1"], "number"),
+        (["007", "12", "1234 AB", "3"], "category"),
+        (["007", "x", "y", "z"], "category"),
+        (["01", "02", "", "NA"], "category"),
+        (["0930", "1215", "2359", "0000"], "category"),
+    ],
+)
+def test_what_is_a_code(cells: list[str], kind: str, tmp_path: Path) -> None:
+    rows = "".join(f"{i},{cells[i % 4]},{i % 2},{i % 3}\n" for i in range(60))
+    (tmp_path / "nodes.csv").write_text(f"id,c,label,f\n{rows}")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    fitted = read_graph(tmp_path).preprocessing
+    assert fitted is not None
+    assert fitted["columns"][0]["kind"] == kind

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cvgnn.data.io import table_file
+from cvgnn.data.io import csv_file
+from cvgnn.data.io.csv_file import CsvFile
 from cvgnn.data.io.mistakes import Mistakes
-from cvgnn.data.io.table_file import CsvFile, categories, positions
+from cvgnn.data.io.table_file import categories, positions
 
 
 def read_columns(table: CsvFile) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -46,7 +47,7 @@ def read(path: Path, text: str | bytes) -> tuple[list[Any], list[float]]:
 )
 def test_pyarrow_and_csv_module_agree(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = read(tmp_path / "t.csv", text)
-    monkeypatch.setattr(CsvFile, "_scan", lambda _: (False, False))
+    monkeypatch.setattr(CsvFile, "_scan", lambda _: (False, False, False))
     assert read(tmp_path / "t.csv", text) == fast
 
 
@@ -71,7 +72,7 @@ def test_a_plain_file_is_not_read_by_the_csv_module(tmp_path: Path, monkeypatch:
 
 def test_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers first and strings later: the whole column is strings."""
-    monkeypatch.setattr(table_file, "_CSV_BLOCK", 64)
+    monkeypatch.setattr(csv_file, "_CSV_BLOCK", 64)
     names = [*map(str, range(100)), "x", *map(str, range(100, 200))]
     ids, numbers = read(tmp_path / "t.csv", "id,f\n" + "".join(f"{name},{i}\n" for i, name in enumerate(names)))
     assert ids == names

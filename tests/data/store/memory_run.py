@@ -27,7 +27,9 @@ from tests.data.store.cases import make_graph
 
 N = 300_000
 OFFSETS = np.array([-1_003, -2, -1, 1, 2, 1_003])
-OPTIONS = {"hidden": 8, "epochs": 1, "batch_size": 100, "lr": 0.03, "output": "last", "threads": 1}
+OPTIONS = {
+    "defaults": "fixed", "hidden": 8, "epochs": 1, "batch_size": 100, "lr": 0.03, "output": "last", "threads": 1,
+}  # fmt: skip
 LIMIT = 160 << 20
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cvgnn.cli.argv import parse
-from cvgnn.cli.train_command import TrainCommand
+from cvgnn.cli.options import TrainCommand
 from cvgnn.config import GraphSource
 from cvgnn.lab.recipes import PAPER_OPTIMIZERS
 from cvgnn.lab.report import Report, build, collect, render
@@ -54,8 +54,8 @@ def test_runs_that_differ_in_their_seed_are_one_setting(tmp_path: Path) -> None:
     assert [(s.options["lr"], [run.config.seed for run in s.runs]) for s in settings] == [(0.1, [0, 1]), (0.2, [0])]
     assert varying(settings) == ["lr"]
     assert settings[0].mean("val_accuracy") == pytest.approx(0.65)
-    assert settings[0].percent("val_accuracy") == "65.00 ± 7.07"  # 0.1 / sqrt(2)
-    assert settings[1].percent("val_accuracy") == "60.00"
+    assert settings[0].text("val_accuracy") == "65.00 ± 7.07"  # 0.1 / sqrt(2)
+    assert settings[1].text("val_accuracy") == "60.00"
 
 
 def test_a_curve_is_the_mean_with_the_lowest_and_the_highest(tmp_path: Path) -> None:
@@ -323,13 +323,8 @@ def test_commands_and_machines_behind_the_runs(tmp_path: Path) -> None:
     }
     assert sorted(row[1] for row in machines) == ["Other", "Test CPU"]
     assert len(settings) == 9
-    assert settings[0][:5] == [
-        "citeseer",
-        "optimizer adam, learning rate 0.01, batch size 10",
-        "2",
-        "0, 1",
-        "50.50 ± 0.71",
-    ]
+    label = "optimizer adam, learning rate 0.01, batch size 10"
+    assert settings[0][:6] == ["citeseer", label, "accuracy", "2", "0, 1", "50.50 ± 0.71"]
     runs = {row[-2]: row for row in run_rows}
     assert len(runs) == 18
     assert runs[str(tmp_path / "alone")][1:13] == [
@@ -361,8 +356,8 @@ def test_the_axis_may_start_above_the_first_epochs(tmp_path: Path) -> None:
     report = report_on(tmp_path)
     accuracy, loss = (section(report, key).charts[0] for key in ("accuracy", "loss"))
     for panel in accuracy.views[0].rows[0].panels[1:]:
-        assert panel.floor == pytest.approx(0.7)
+        assert panel.span == pytest.approx((0.7, 0.72))
     assert render(report, title="", command="").count("the y axis starts above them") == 2  # not for the loss
-    assert loss.views[0].rows[0].panels[0].floor is None
+    assert loss.views[0].rows[0].panels[0].span is None
     write_run(tmp_path / "b", val=values[:5], test=values[:5])
-    assert charts_of(tmp_path / "b")[0].views[0].rows[0].panels[1].floor is None
+    assert charts_of(tmp_path / "b")[0].views[0].rows[0].panels[1].span is None

@@ -30,12 +30,12 @@ def test_the_charts_show_what_the_results_hold(runs: Path) -> None:
     (curve,) = panel.curves  # type: ignore[union-attr]
     assert len(curve.x) == 6
     each = [result["per_class"]["f1"] for result in results]
-    assert curve.mean == pytest.approx([sum(values) / 2 for values in zip(*each, strict=True)])
-    assert list(curve.low) == [min(values) for values in zip(*each, strict=True)]
+    assert curve.mean == pytest.approx([sum(values) / 2 for values in zip(*each, strict=True)], rel=1e-5)
+    assert list(curve.low) == pytest.approx([min(values) for values in zip(*each, strict=True)], rel=1e-5)
     points, line = reliability.views[0].rows[0].panels[0].curves  # type: ignore[union-attr]
     known = results[0]["calibration"]
     assert list(points.x) == [c for c in known["confidence"] if c is not None]
-    assert list(points.mean) == [a for a in known["accuracy"] if a is not None]
+    assert list(points.mean) == pytest.approx([a for a in known["accuracy"] if a is not None], rel=1e-5)
     assert line.reference
     assert "evaluated" in [section.key for section in build(collected).sections]
 

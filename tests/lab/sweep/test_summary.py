@@ -14,7 +14,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.lab.recipes import paper_recipe
 from cvgnn.lab.reproduction import PAPER_NOTE, PaperPlan
 from cvgnn.lab.sweep import Job, Outcome
-from cvgnn.lab.sweep.accuracy_tables import as_json, booktabs, marked, prepare, ranks, rows, tex
+from cvgnn.lab.sweep.result_tables import as_json, booktabs, marked, prepare, ranks, rows, tex
 from cvgnn.lab.sweep.summary import group_by_setting
 
 PLAN = PaperPlan(datasets=("cora",))
@@ -67,8 +67,9 @@ def test_numbers_stand_beside_their_seeds_when_a_run_failed() -> None:
 
 
 def test_best_bold_and_second_underlined() -> None:
-    assert ranks({"a": 1.0}) == {"a": 1}
-    assert marked({"a": (70.0, None), "b": (71.004, 0.5), "c": (69.0, None)}) == {
+    assert ranks({"a": "1.0"}) == {"a": 1}
+    assert ranks({"a": "3.1 ± 0.2", "b": "0.5", "c": "1e+03"}, larger_is_better=False) == {"a": 2, "b": 1, "c": 0}
+    assert marked({"a": "70.00", "b": "71.00 ± 0.50", "c": "69.00"}) == {
         "a": r"\underline{70.00}",
         "b": r"\textbf{71.00} $\pm$ 0.50",
         "c": "69.00",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 from cvgnn.data import Graph, RandomSplit
-from cvgnn.data.io.dense_features import standardize
+from cvgnn.data.io.dense_features import features_of_run, standardize
 from cvgnn.data.io.npz import read_npz
 from cvgnn.data.io.pyg_file import read_pt
 from cvgnn.data.io.size_checks import reading
@@ -16,7 +15,6 @@ from cvgnn.errors import require
 
 _FORMS = "a graph is a .npz or .pt file, a folder with nodes and edges as .csv or .parquet, or a store"
 _READERS = {".npz": read_npz, ".pt": read_pt}
-_log = logging.getLogger(__name__)
 
 
 def read_graph(
@@ -26,18 +24,20 @@ def read_graph(
     directed: bool = False,
     tables: TableOptions | None = None,
     preprocessing: dict[str, Any] | None = None,
+    predicting: bool = False,
 ) -> Graph:
     """Read a graph from a file or folder. docs/files.md describes each form with an example.
 
     Args:
         path: a store (see `cvgnn convert`), a `.npz`, a folder with `nodes` and `edges` as CSV or Parquet, or a `.pt`.
         split: the random split where the file has none; `RandomSplit()` if not given. `Graph.split` records it. One
-            with `allow_unlabelled` reads a graph to predict on, without labels.
+            with `allow_unlabelled` reads a graph without labels, for task `link` or to predict on.
         directed: keep the directions of the edges instead of making the graph undirected. A store has its own.
         tables: names and kinds of columns, for a folder of tables alone; but for `preprocess`, which also holds for the
             dense features of a `.npz` and `.pt`: they are standardised where their scales differ by more than 100.
         preprocessing: how columns become features, as `Graph.preprocessing` of the graph that a model was trained on
             has it. Fitted on the training nodes if not given.
+        predicting: whether nobody trains on the graph. Then columns that are no features may be missing.
 
     Returns:
         The graph, checked. Features are float32, except in a store, which keeps its dtype.
@@ -47,29 +47,15 @@ def read_graph(
     path = Path(path)
     with reading(path):
         if not (path.is_dir() and is_store(path)):
-            return _read(path, split, directed, tables or TableOptions(), preprocessing)
+            return _read(path, split, directed, tables or TableOptions(), preprocessing, predicting=predicting)
     _refuse_table_options(path, tables)
-    graph = open_store(path)
-    if preprocessing is not None:
-        _check_features_of_store(path, graph, preprocessing)
+    graph = features_of_run(open_store(path), preprocessing)
     check_indices(path, graph)  # compiled code relies on them
     require(
         graph.directed or not directed,
         f"{path} is a store of an undirected graph; convert the original again with --directed to keep directions",
     )
     return graph
-
-
-def _check_features_of_store(path: Path, graph: Graph, preprocessing: dict[str, Any]) -> None:
-    """Refuse a store whose features were made from columns in another way than those a model was trained on."""
-    own = graph.preprocessing
-    if own is None:
-        _log.warning("%s does not say how its features were made; they must be made as for the run's graph", path)
-        return
-    require(
-        own.get("columns") == preprocessing.get("columns"),
-        f"the features of {path} were fitted on other data than the run's; give the tables it was converted from",
-    )
 
 
 def _refuse_table_options(path: Path, tables: TableOptions | None, but: str = "") -> None:
@@ -79,7 +65,13 @@ def _refuse_table_options(path: Path, tables: TableOptions | None, but: str = ""
 
 
 def _read(
-    path: Path, split: RandomSplit | None, directed: bool, tables: TableOptions, preprocessing: dict[str, Any] | None
+    path: Path,
+    split: RandomSplit | None,
+    directed: bool,
+    tables: TableOptions,
+    preprocessing: dict[str, Any] | None,
+    *,
+    predicting: bool,
 ) -> Graph:
     require(path.exists(), f"no such file or folder; {_FORMS}")
     if path.is_dir():
@@ -87,8 +79,9 @@ def _read(
         from cvgnn.data.io.table_folder import read_tables
 
         fitted = None if preprocessing is None else Preprocessing.from_dict(preprocessing)
-        graph = read_tables(path, split=split, directed=directed, tables=tables, preprocessing=fitted)
-        if fitted is None:
+        options: dict[str, Any] = {"split": split, "directed": directed, "tables": tables}
+        graph = read_tables(path, **options, preprocessing=fitted, predicting=predicting)
+        if fitted is None and not predicting:
             from cvgnn.data.io.suspicions import graph_suspicions, log_suspicions
 
             log_suspicions(graph_suspicions(graph))

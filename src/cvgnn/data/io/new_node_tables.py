@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,14 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from cvgnn.data import Graph
+from cvgnn.data.io.cell_values import to_numbers
+from cvgnn.data.io.dense_features import is_of_arrays
 from cvgnn.data.io.mistakes import Mistakes
-from cvgnn.data.io.preprocessing import Preprocessing, to_numbers
+from cvgnn.data.io.preprocessing import Preprocessing
 from cvgnn.data.io.size_checks import FileError, reading
 from cvgnn.data.io.table_file import TableFile, positions
 from cvgnn.data.io.table_folder import ALIASES, TABLE_CLASSES
 from cvgnn.data.table_options import TableOptions
 from cvgnn.utils.formatting import join_printable
 
+_log = logging.getLogger(__name__)
 _NO_NUMBER = "nothing where a number must be"
 
 
@@ -39,16 +43,18 @@ def read_new_nodes(
             tables, as many columns of numbers as the graph has features, in their order.
         edges: `source`, `target` and perhaps `weight`; an id is that of a new node or of a node of the graph.
         graph: that the nodes come to.
-        options: the names of columns.
+        options: the names of columns, and what to do with an edge whose node is unknown.
         preprocessing: fitted on the graph that the model was trained on.
     """
-    mistakes, tables = Mistakes(), [_open(file) for file in (nodes, edges)]
-    node_table, edge_table = tables
+    mistakes, (node_table, edge_table) = Mistakes(), [_open(file) for file in (nodes, edges)]
+    # Columns of arrays have no names; the new ones are taken in their order.
+    named = preprocessing is not None and not is_of_arrays(preprocessing)
+    fitted = Preprocessing.from_dict(preprocessing) if named else None
+    options = options if fitted is None else fitted.table_options(options)
     own = _column(node_table, "id", options, required=True)
     source, target = (_column(edge_table, role, options, required=True) for role in ("source", "target"))
     weight_name = _column(edge_table, "weight", options)
-    fitted = None if preprocessing is None else Preprocessing.from_dict(preprocessing)
-    used = _feature_columns(node_table, own, graph, options, fitted)
+    used = _feature_columns(node_table, own, options, fitted)
     numbers = [] if fitted is None else [name for name in used if name in options.numeric]
     others = [name for name in used if name not in numbers]
     columns, cells = node_table.read_columns(names=[own], numbers=numbers, others=others, mistakes=mistakes)
@@ -75,7 +81,8 @@ def read_new_nodes(
         new, old = positions(column, ids), _find(column, graph)
         end[:] = np.where(new >= 0, graph.num_nodes + new, old)
         unknown = {int(row): f"{str(column[int(row)])[:80]!r} {where}" for row in np.flatnonzero(end < 0)}
-        mistakes.cells(edge_table, list(unknown), name, unknown.__getitem__)
+        if options.unknown_edges == "error":
+            mistakes.cells(edge_table, list(unknown), name, unknown.__getitem__)
     between = np.flatnonzero((edge_index >= 0).all(axis=0) & (edge_index < graph.num_nodes).all(axis=0))
     rule = f"the edge is between two nodes of the graph; one of its nodes must be in {nodes.name}"
     mistakes.cells(edge_table, between, source, lambda _: rule)
@@ -86,6 +93,11 @@ def read_new_nodes(
         wrong = np.flatnonzero(given <= 0)
         mistakes.cells(edge_table, wrong, weight_name, lambda row: f"{given[row]:g}; weights must be positive")
     mistakes.check()
+    whole = np.flatnonzero((edge_index >= 0).all(axis=0))
+    if len(whole) < edge_index.shape[1]:
+        count = f"{edge_index.shape[1] - len(whole)} of {edge_index.shape[1]}"
+        _log.warning("%s: %s edges left out: one of their nodes %s", edges.name, count, where)
+        edge_index, weight = edge_index[:, whole], None if weight is None else weight[whole]
     return NewNodeTables(x, edge_index, weight, np.array(ids.to_pylist()))
 
 
@@ -109,9 +121,7 @@ def _column(table: TableFile, role: str, options: TableOptions, *, required: boo
     return None
 
 
-def _feature_columns(
-    table: TableFile, own: str, graph: Graph, options: TableOptions, fitted: Preprocessing | None
-) -> list[str]:
+def _feature_columns(table: TableFile, own: str, options: TableOptions, fitted: Preprocessing | None) -> list[str]:
     has = join_printable(table.columns[:50])[:300]
     if fitted is not None:
         missing = [name for name in fitted.used if name not in table.columns]

@@ -16,27 +16,35 @@ feature, 1 where the cell was missing, if a training cell was.
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Any, TypeAlias, final
+from typing import Any, final
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cvgnn.data.io.cell_values import (
+    BOOLEANS,
+    DATE_FORMS,
+    Cells,
+    as_text,
+    date_form,
+    is_code,
+    missing,
+    parse_dates,
+    to_booleans,
+    to_numbers,
+)
 from cvgnn.data.io.size_checks import FileError
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError
 from cvgnn.utils.formatting import join_printable
-
-Cells: TypeAlias = Any
-"""A column: float64 `[rows]`, NaN where missing; a matrix `[rows, width]`; or large_string, null where missing."""
 
 Report = Callable[[str, np.ndarray, Callable[[int], str]], None]
 """Gets a column, rows and what is wrong in a row."""
@@ -47,14 +55,6 @@ _CLIP = 10.0  # standard deviations
 _QUANTILES = 255
 _SKEWED = 3.0
 _MAX_COLUMNS = 1 << 20
-_SNIFFED_DATES = 1000
-_BOOLEANS = {"true": 1.0, "yes": 1.0, "t": 1.0, "y": 1.0, "false": 0.0, "no": 0.0, "f": 0.0, "n": 0.0}
-_DATE_FORMS = {
-    "iso": "2024-01-31", "%Y/%m/%d": "2024/01/31", "%d.%m.%Y": "31.01.2024", "%d/%m/%Y": "31/01/2024",
-    "%m/%d/%Y": "01/31/2024", "%d-%m-%Y": "31-01-2024", "%d-%b-%Y": "31-Jan-2024", "%d %b %Y": "31 Jan 2024",
-    "%b %d, %Y": "Jan 31, 2024",
-}  # fmt: skip
-_EPOCH = datetime.datetime(1970, 1, 1)
 _OTHER_NUMBER = re.compile(r"[-+]?[$€£]?\s?\d[\d.,\s']*(?P<unit>[A-Za-zµ°%$€£/²³]{0,6})")
 _FEW_CODES = 5  # "4G" and "5G" are codes; with more values than this, letters after numbers are units
 
@@ -110,6 +110,10 @@ class Preprocessing:
         """The columns that become features."""
         return [column["name"] for column in self.columns if column["kind"] != "dropped"]
 
+    def table_options(self, given: TableOptions) -> TableOptions:
+        """The options to read another table with: those that are given, and for the others the stored ones."""
+        return TableOptions(**self.options | {name: getattr(given, name) for name in given.given()})
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()}
@@ -141,63 +145,6 @@ class Preprocessing:
         return [(_few(names), kind, what) for names, kind, what in lines]
 
 
-def parse_dates(text: pa.Array, form: str) -> np.ndarray:
-    """Days since 1970, float64, NaN where a cell is missing or no date of this form."""
-    if form == "iso":
-        try:
-            seconds = text.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64(), safe=False)
-            return np.asarray(seconds.to_numpy(zero_copy_only=False)) / 86400e6
-        except pa.ArrowInvalid:
-            pass  # Python reads time zones too, and finds which cells are none
-    return _map_values(text, lambda value: _days(value, form))
-
-
-def date_form(text: pa.Array) -> str | None:
-    """The form of dates that most cells have, None if fewer than half have any; "ambiguous" if two forms are alike."""
-    values = pc.unique(text.drop_null()).to_pylist()[:_SNIFFED_DATES]
-    known = np.array([[not math.isnan(_days(value, form)) for form in _DATE_FORMS] for value in values], dtype=bool)
-    if not values or known.any(axis=1).mean() <= 0.5:
-        return None
-    counts = dict(zip(_DATE_FORMS, known.sum(axis=0).tolist(), strict=True))
-    form = max(counts, key=counts.__getitem__)
-    return "ambiguous" if form == "%d/%m/%Y" and counts["%m/%d/%Y"] == counts[form] else form
-
-
-def to_numbers(cells: Cells) -> np.ndarray:
-    """The cells as float64, NaN where a cell is missing or no number."""
-    if isinstance(cells, np.ndarray):
-        return cells
-    try:
-        found: np.ndarray = pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
-        return found
-    except pa.ArrowInvalid:
-        return _map_values(cells, _number)
-
-
-def missing(cells: Cells) -> np.ndarray:
-    """bool `[rows]`: which cells are missing."""
-    if isinstance(cells, np.ndarray):
-        return np.isnan(cells) if cells.ndim == 1 else np.zeros(len(cells), dtype=bool)
-    found: np.ndarray = cells.is_null().to_numpy(zero_copy_only=False)
-    return found
-
-
-def as_text(cells: Cells) -> pa.Array:
-    """The cells as large_string; whole numbers without a decimal point."""
-    if not isinstance(cells, np.ndarray):
-        return cells
-    text = [None if math.isnan(value) else f"{value:.17g}" for value in cells.tolist()]
-    return pa.array(text, pa.large_string())
-
-
-def _map_values(text: pa.Array, function: Callable[[str], float]) -> np.ndarray:
-    """The function of each cell, called once for each different value; NaN where the cell is missing."""
-    encoded = text.dictionary_encode()
-    values = np.array([*map(function, encoded.dictionary.to_pylist()), math.nan])
-    found: np.ndarray = values[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)]
-    return found
-
-
 # Fitting
 
 
@@ -216,13 +163,15 @@ def _fit(name: str, cells: Cells, kind: str | None, report: Report, train: np.nd
         return {**base, "kind": "dropped", "why": "no training node has a value"}
     if kind in ("category", "text"):
         return _fit_words(base, as_text(cells), kind)
+    if kind is None and _are_codes(cells):
+        return _fit_words({**base, "codes": True}, cells, None)
     numbers = to_numbers(cells)
     if isinstance(cells, np.ndarray) or kind == "number" or np.isfinite(numbers).sum() > 0.5 * (~gone).sum():
         return _fit_numbers(base, numbers)
     values: list[str] = pc.unique(cells.drop_null()).to_pylist()
     lower = {value.lower() for value in values}
-    if lower <= _BOOLEANS.keys() and len(lower) > 1:
-        return {**base, "kind": "boolean", "fill": float(np.nanmean(_booleans(cells)) > 0.5)}
+    if lower <= BOOLEANS.keys() and len(lower) > 1:
+        return {**base, "kind": "boolean", "fill": float(np.nanmean(to_booleans(cells)) > 0.5)}
     form, row = date_form(cells), train[[int(np.argmax(~gone))]]
     if form == "ambiguous":
         what = "the dates may be day/month or month/day; write them as 2024-01-31, or name the column in --ignore"
@@ -234,6 +183,15 @@ def _fit(name: str, cells: Cells, kind: str | None, report: Report, train: np.nd
         what = "looks like a number in another notation; write 1234.5, or name the column in --category or --ignore"
         report(name, row, lambda _: f"{values[0][:40]!r} {what}")
     return _fit_words(base, cells, None)
+
+
+def _are_codes(cells: Cells) -> bool:
+    """Whether most cells are digits, some with a leading zero, and none another number."""
+    if isinstance(cells, np.ndarray) or not pc.any(is_code(cells)).as_py():
+        return False
+    digits = pc.match_substring_regex(cells, "^[0-9]+$").fill_null(False).to_numpy(zero_copy_only=False)
+    numbers = np.isfinite(to_numbers(cells))
+    return bool(2 * digits.sum() > (~missing(cells)).sum() and digits[numbers].all())
 
 
 def _are_other_numbers(values: list[str]) -> bool:
@@ -288,7 +246,8 @@ def _fit_words(base: dict[str, Any], text: pa.Array, kind: str | None) -> dict[s
     if len(values) == 1 and base["missing"] == 0:
         return {**base, "kind": "dropped", "why": f"always {join_printable(values)[:40]}"}
     if kind is None and (len(values) > max(20, 0.5 * known) or len(values) == known >= 10):  # names or free text
-        why = f"{len(values)} different values in {known} cells; --text uses its words, --category its values"
+        other = "--numeric reads them as numbers" if "codes" in base else "--text uses its words"
+        why = f"{len(values)} different values in {known} cells; {other}, --category its values"
         return {**base, "kind": "dropped", "why": why}
     if len(values) <= ONE_HOT_LIMIT:
         return {**base, "kind": "category", "values": values}
@@ -323,9 +282,9 @@ def _apply(column: dict[str, Any], cells: Cells, report: Report) -> np.ndarray:
         return _apply_words(column, as_text(cells), gone)
     if kind == "date":
         values = cells if isinstance(cells, np.ndarray) else parse_dates(cells, column["form"])
-        what = f"no date of the column's form, {_DATE_FORMS[column['form']]}"
+        what = f"no date of the column's form, {DATE_FORMS[column['form']]}"
     elif kind == "boolean":
-        values = _booleans(cells)
+        values = to_booleans(cells)
         what = "neither true nor false, as the column's other values are"
     else:
         values = to_numbers(cells)
@@ -384,40 +343,10 @@ def _apply_words(column: dict[str, Any], text: pa.Array, gone: np.ndarray) -> np
     return found
 
 
-def _booleans(cells: Cells) -> np.ndarray:
-    if isinstance(cells, np.ndarray):
-        return np.where(np.isin(cells, (0.0, 1.0)), cells, math.nan)
-    known = {**_BOOLEANS, "0": 0.0, "1": 1.0}
-    return _map_values(cells, lambda value: known.get(value.lower(), math.nan))
-
-
 def _date_parts(days: np.ndarray, newest: float) -> dict[str, np.ndarray]:
     whole = np.floor(days).astype(np.int64)
     month = whole.astype("M8[D]").astype("M8[M]").astype(np.int64) % 12 + 1
     return {"age": newest - days, "weekday": ((whole + 3) % 7).astype(np.float64), "month": month.astype(np.float64)}
-
-
-def _days(value: str, form: str) -> float:
-    try:
-        if form == "iso":
-            # Python reads 20240131 and 2024-W05 too, but these are codes more often than dates.
-            found = datetime.datetime.fromisoformat(value.strip()) if value.strip()[4:5] == "-" else None
-        else:
-            found = datetime.datetime.strptime(value.strip(), form)
-        if found is None:
-            return math.nan
-        if found.tzinfo is not None:
-            found = found.astimezone(datetime.UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        return math.nan
-    return (found - _EPOCH).total_seconds() / 86400.0
-
-
-def _number(value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        return math.nan
 
 
 def _is_number(value: Any) -> bool:
@@ -454,7 +383,7 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "boolean": {"missing": _is_number, "fill": _is_number},
     "category": {"missing": _is_number},
     "date": {
-        "missing": _is_number, "fill": _is_day, "newest": _is_day, "form": _DATE_FORMS.__contains__, **_DATE_FIELDS,
+        "missing": _is_number, "fill": _is_day, "newest": _is_day, "form": DATE_FORMS.__contains__, **_DATE_FIELDS,
     },
     "text": {"missing": _is_number, "width": _is_width},
     "vector": {"width": _is_width},
@@ -502,6 +431,7 @@ def _words(column: dict[str, Any]) -> str:
         what = f"one-hot: {len(column['values'])} values"
     else:
         what = f"hashed to {column['width']} features: {column.get('different', 'many')} values"
+    what += " (codes with leading zeros; --numeric reads them as numbers)" if "codes" in column else ""
     gap = f"; {100 * column['missing']:.1f} % missing" if column["missing"] > 0 else ""
     return what + gap + (", with an indicator" if gap else "")
 

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from cvgnn.data.graph import Graph
-from cvgnn.data.io.preprocessing import Cells, Preprocessing, missing
+from cvgnn.data.io.cell_values import Cells, missing
+from cvgnn.data.io.preprocessing import Preprocessing
 from cvgnn.utils.formatting import join_printable
 
 _CODES = [sign * number for number in (99, 999, 9999, 99999) for sign in (-1.0, 1.0)]
@@ -27,7 +28,7 @@ def log_suspicions(lines: Iterable[str]) -> None:
 def graph_suspicions(graph: Graph) -> list[str]:
     """Suspicions about labels, split and edges of a graph that somebody wants to train on."""
     found = [] if graph.label_kind == "targets" else _label_suspicions(graph)
-    for part in ("val", "test"):
+    for part in ("val", "test") if graph.train_ids.numel() else ():
         if getattr(graph, f"{part}_ids").numel() == 0:
             found.append(f"the {part} split is empty")
     alone = int((graph.degree == 0).sum())
@@ -88,7 +89,7 @@ def column_suspicions(
             found += _about_lists(cells[name], name, train)
     for name in () if y is None else equal_to_label(cells, y, train):
         hint = "name it in --ignore if it is not known when you predict"
-        found.append(f"column {name!r} alone tells the label of every training node; {hint}")
+        found.append(f"column {name!r} alone tells the label of every training node that has it; {hint}")
     if all("why" in column for column in used.values()):
         found.append("no column differs between training nodes; they are told apart by their edges alone")
     return found
@@ -96,18 +97,21 @@ def column_suspicions(
 
 def equal_to_label(cells: dict[str, Cells], y: np.ndarray, train: np.ndarray) -> list[str]:
     """Columns with few values of which each occurs with one label only, as a copy of the label does."""
-    found, labels = [], y[train]
-    classes = np.unique(labels)
+    found, num_classes = [], len(np.unique(y[train]))
     for name, column in cells.items():
-        if len(train) < 10 or len(classes) < 2 or (isinstance(column, np.ndarray) and column.ndim == 2):
+        if isinstance(column, np.ndarray) and column.ndim == 2:
+            continue
+        known = train[~missing(column)[train]]  # a copy of the label may have gaps
+        labels = y[known]
+        if len(known) < 10 or num_classes < 2:
             continue
         if isinstance(column, np.ndarray):
-            values, codes = np.unique(column[train], return_inverse=True)
+            values, codes = np.unique(column[known], return_inverse=True)
             count = len(values)
         else:
-            encoded = column.take(pa.array(train)).dictionary_encode("encode")
-            codes, count = encoded.indices.to_numpy(zero_copy_only=False), len(encoded.dictionary)
-        if count == len(classes) and len(np.unique(codes.astype(np.int64) * (labels.max() + 1) + labels)) == count:
+            encoded = column.take(pa.array(known)).dictionary_encode()
+            codes, count = encoded.indices.to_numpy(), len(encoded.dictionary)
+        if count == num_classes and len(np.unique(codes.astype(np.int64) * (labels.max() + 1) + labels)) == count:
             found.append(name)
     return found
 

@@ -1,58 +1,32 @@
-"""Reads one table of a graph's folder, a CSV or a Parquet file, with pyarrow."""
+"""A table of a graph's folder, and a Parquet file as one; `csv_file.py` has the other kind."""
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import islice
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, final
+from typing import final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 import pyarrow.types as pt
 
+from cvgnn.data.io.cell_values import Cells, is_code, to_numbers, without_gaps
 from cvgnn.data.io.mistakes import Mistakes
-from cvgnn.data.io.preprocessing import Cells, to_numbers
 from cvgnn.data.io.size_checks import FileError, check_memory, reading
 from cvgnn.errors import CvgnnError
 from cvgnn.utils.formatting import join_printable
 
-_BATCH_ROWS = 4096
-_CSV_BLOCK = 1 << 24  # bytes; pyarrow needs a whole row in one block
 _MAX_NAME = 1000  # characters; names are kept in an array as wide as the longest
 _MISSING = "nothing where a number must be"
-_DELIMITERS = ",;\t|"
-_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _SNIFFED_ROWS = 1000
-_SNIFFED_BYTES = 1 << 20
 _WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # an integer as pandas and Excel write it after a cell was missing
-GAPS = (
-    "", "NA", "N/A", "n/a", "n.a.", "#N/A", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "Null", "#NULL!", "None", "?",
-    "-", "--",
-)  # fmt: skip
-"""What a missing cell may hold."""
 _MAX_FLOAT = float(np.finfo(np.float32).max)
-_OTHER_FORMATS = {
-    b"PK\x03\x04": "an Excel workbook or a zip archive; save it as CSV",
-    b"\xd0\xcf\x11\xe0": "an Excel workbook; save it as CSV",
-    b"\x1f\x8b": "compressed by gzip; name it {name}.gz",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd; name it {name}.zst",
-    b"PAR1": "a Parquet file; name it {stem}.parquet",
-    b"<": "HTML or XML, perhaps the page of a failed download; save it as CSV",
-    b"{": "JSON; save it as CSV",
-    b"[": "JSON; save it as CSV",
-}
-"""How files begin that are no CSV, and what to do."""
 _log = logging.getLogger(__name__)
 
 
@@ -131,9 +105,10 @@ class TableFile(ABC):
             return np.full(length, np.nan)
         if date:
             column = column.cast(pa.timestamp("us"), safe=False)
-        column = _without_gaps(column.cast(pa.large_string()))
+        column = without_gaps(column.cast(pa.large_string()))
         if not number:
-            return column
+            found = None if date else _plain_numbers(column)
+            return column if found is None else found
         values = to_numbers(column)
         bad = np.isnan(values) & column.is_valid().to_numpy(zero_copy_only=False)
         mistakes.cells(self, np.flatnonzero(bad), name, lambda row: f"{column[row].as_py()[:80]!r} is no number")
@@ -200,210 +175,6 @@ class TableFile(ABC):
         integers = None if _as_int64(text[:_SNIFFED_ROWS]) is None else _as_int64(text)
         # "007", "+7", "7 " and "0x7" are other ids than "7", so the integers must give the same text.
         return integers if integers is not None and integers.cast(text.type).equals(text) else text
-
-
-@final
-class CsvFile(TableFile):
-    """A CSV file: quotes where needed, the column names in its first line; empty lines are skipped.
-
-    The delimiter is the comma, semicolon, tab or bar that gives the first line most fields. The text is UTF-8, or
-    UTF-16 if it begins with that mark, else Windows-1252. A file whose name ends in .gz or .zst is unpacked while it is
-    read.
-
-    pyarrow reads it. Python's csv module, some thirty times slower, reads a file that pyarrow refuses or would
-    understand otherwise: it finds the line of an error, and it is strict about quotes.
-
-    Args:
-        path: its file; the first line is read here.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._compression = _COMPRESSIONS.get(path.suffix)
-        self.path = path
-        with reading(path), self._binary() as stream:
-            start = self._read(stream, _SNIFFED_BYTES)
-        for magic, what in _OTHER_FORMATS.items():
-            if start.startswith(magic):
-                raise FileError(f"{path} is no CSV file but {what.format(name=path.name, stem=path.stem)}")
-        self.encoding, bad_line = _encoding(start)
-        if b"\0" in start and not self.encoding.startswith("utf-16"):
-            raise FileError(f"{path} is no CSV file: it holds zero bytes, as binary files do")
-        first = start.decode(self.encoding, "replace").lstrip("\ufeff\r\n").partition("\n")[0].partition("\r")[0]
-        if first[:4] == "sep=":
-            raise FileError(f"{path}, line 1: {first[:20]!r} is a note of Excel's; remove the line")
-        fields = {d: len(next(csv.reader([first], delimiter=d, skipinitialspace=True), ())) for d in _DELIMITERS}
-        self.delimiter = max(fields, key=fields.__getitem__)
-        self._header_lines, self._header = next(self._csv_rows(), (0, []))
-        self._header_lines += sum(name.count("\n") for name in self._header)
-        if not any(name.strip() for name in self._header):
-            raise FileError(f"{path} is empty; its first line must name the columns")
-        super().__init__(path, [name.strip() for name in self._header])
-        if bad_line:
-            _log.warning("%s is not UTF-8 (line %d); it is read as Windows-1252", path, bad_line)
-
-    def _load(
-        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
-    ) -> dict[str, pa.Array]:
-        wanted = (*names, *numbers, *others)
-        for types in self._types_to_try(names, numbers, others):
-            # A cell of another kind, or a row of another length, which the csv module finds.
-            with suppress(pa.ArrowInvalid):
-                table = self._arrow_table(types)
-                columns = {name: table.column(name).combine_chunks() for name in wanted}
-                # The csv module skips these spaces too.
-                text = {n: pc.utf8_ltrim(columns[n], " ") for n in names if types[n] != pa.int64()}
-                if not any(pc.any(pc.equal(column, n)).as_py() for n, column in text.items()):
-                    return columns | text
-                break  # the names of the columns again, which the csv module finds
-        rows, batches, before = self._rows(mistakes), [], mistakes.count
-        while part := [row for _, row in islice(rows, _BATCH_ROWS)]:
-            arrays = [pa.array(cells, pa.large_string()) for cells in zip(*part, strict=True)]
-            batches.append(pa.RecordBatch.from_arrays(arrays, names=self.columns))
-        self.lost_rows += mistakes.count - before
-        schema = pa.schema([(name, pa.large_string()) for name in self.columns])
-        table = pa.Table.from_batches(batches, schema)
-        return {name: table.column(name).combine_chunks() for name in wanted}
-
-    def places(self, rows: Sequence[int]) -> dict[int, str]:
-        """The lines of rows, counted from 1; found by reading again, which only an error message needs."""
-        wanted, found = set(rows), {row: f"row {row + 1}" for row in rows}
-        for row, (line, _) in enumerate(islice(self._rows(Mistakes()), max(rows, default=-1) + 1)):
-            if row in wanted:
-                found[row] = f"line {line}"
-        return found
-
-    def _types_to_try(
-        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str]
-    ) -> list[dict[str, pa.DataType]]:
-        """Types for pyarrow's parser, the fastest first; none where it would read the file otherwise than we do."""
-        simple, plain_integers = self._scan()
-        if not simple:
-            return []
-        sample = [row for _, row in islice(self._rows(Mistakes()), _SNIFFED_ROWS)]
-        look = dict(zip(self.columns, zip(*sample, strict=True), strict=True)) if sample else {}
-        text = dict.fromkeys((*names, *numbers, *others), pa.large_string())
-        floats = {n: pa.float64() for n in (*numbers, *others) if n in numbers or _look_like(look.get(n, ()), float)}
-        whole = {n: pa.int64() for n in names if plain_integers and _look_like(look.get(n, ()), int)}
-        return [text | floats | whole, *([text | floats] if whole else []), text]
-
-    def _binary(self) -> IO[bytes]:
-        if self._compression is None:
-            return self.path.open("rb")
-        stream: IO[bytes] = pa.CompressedInputStream(pa.OSFile(str(self.path)), self._compression)
-        return stream
-
-    def _read(self, stream: IO[bytes], size: int) -> bytes:
-        """The next bytes; fewer at the end of the file alone."""
-        try:
-            return stream.read(size)
-        except OSError:
-            if self._compression is None:
-                raise
-            raise FileError(
-                f"{self.path} is damaged, or not compressed as its name says ({self.path.suffix})"
-            ) from None
-
-    def _scan(self) -> tuple[bool, bool]:
-        """Whether pyarrow reads the file as we do: it is UTF-8, and quotes stand only around whole cells of one line.
-        And whether it has nothing that pyarrow would read as an integer without its being one in its usual form:
-        "007", "-0", "+7", or spaces."""
-        simple, plain, size, rest = self.encoding == "utf-8-sig", True, 0, b"\n"
-        with reading(self.path), self._binary() as stream:
-            header = self._header_lines
-            while simple:
-                block = self._read(stream, _CSV_BLOCK)
-                size += len(block)
-                check_memory(size if self._compression else 0)  # a small file may unpack to more than memory holds
-                # Whole lines, from line end to line end; the last line may lack its own.
-                text, _, tail = (rest + (_after_lines(block, header) or b"\n")).rpartition(b"\n")
-                simple = b'"' not in text or _has_simple_quotes(text + b"\n", self.delimiter)
-                plain = plain and _has_plain_integers(text + b"\n")
-                header, rest = 0, b"\n" + tail
-                if not block:
-                    break
-        return simple, plain
-
-    def _arrow_table(self, types: dict[str, pa.DataType]) -> pa.Table:
-        options = pa.csv.ReadOptions(block_size=_CSV_BLOCK, skip_rows=self._header_lines, column_names=self.columns)
-        convert = pa.csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=list(GAPS))
-        parse = pa.csv.ParseOptions(delimiter=self.delimiter)
-        with reading(self.path), self._binary() as stream:
-            return pa.csv.read_csv(stream, read_options=options, convert_options=convert, parse_options=parse)
-
-    def _rows(self, mistakes: Mistakes) -> Iterator[tuple[int, list[str]]]:
-        """The rows below the header with the first line of each; one of another length is a mistake."""
-        width = len(self._header)
-        for line, row in self._csv_rows(mistakes):
-            if line <= self._header_lines:
-                continue
-            if len(row) == width and row != self._header:
-                yield line, row
-                continue
-            what = f"{len(row)} fields, but the first line names {width} columns"
-            if row == self._header:
-                what = "the names of the columns again; remove the line"
-            elif len(row) > width:
-                what += f"; a cell that holds {self.delimiter!r} needs quotes"
-            mistakes.note(f"{self.path}, line {line}: {what}")
-
-    def _csv_rows(self, mistakes: Mistakes | None = None) -> Iterator[tuple[int, list[str]]]:
-        """The rows of the file with the line each begins on, counted from 1; the column names come first.
-
-        After a mistake in quotes, which is an error without `mistakes`, reading goes on with the next line.
-        """
-        path = self.path
-        with reading(path), self._binary() as binary, io.TextIOWrapper(binary, self.encoding, newline="") as file:
-            lines = _Lines(file)
-            reader = csv.reader(lines, delimiter=self.delimiter, strict=True, skipinitialspace=self.delimiter != "\t")
-            while True:
-                line = lines.begin_row()
-                try:
-                    row = next(reader)
-                except StopIteration:
-                    return
-                except csv.Error as error:
-                    if "field limit" in str(error) and len(lines.row) == 1:
-                        yield line, lines.row[0].rstrip("\r\n").split(self.delimiter)
-                        continue
-                    open_quote = "unexpected end" in str(error) or len(lines.row) > 1
-                    what = "a quote is not closed; write one within quotes twice" if open_quote else str(error)
-                    message = f"{path}, line {line}: {what}"
-                    if mistakes is None:
-                        raise FileError(message) from None
-                    mistakes.note(message)
-                    lines.keep_first_only()
-                except UnicodeDecodeError:
-                    raise FileError(f"{path} is not UTF-8 text (after line {line - 1}); save it as UTF-8") from None
-                else:
-                    if row:
-                        yield line, row
-
-
-class _Lines(Iterator[str]):
-    """The lines of a text; those of the current row can be read again."""
-
-    def __init__(self, text: Iterator[str]) -> None:
-        self._text = text
-        self._again: list[str] = []
-        self.row: list[str] = []
-        """The lines of the current row."""
-        self._count = 0
-
-    def __next__(self) -> str:
-        line = self._again.pop() if self._again else next(self._text)
-        self.row.append(line)
-        self._count += 1
-        return line
-
-    def begin_row(self) -> int:
-        """The number of the next line, counted from 1."""
-        self.row.clear()
-        return self._count + 1
-
-    def keep_first_only(self) -> None:
-        """Let the lines of the current row, but for the first, be read again."""
-        self._again.extend(reversed(self.row[1:]))
-        self._count -= len(self.row) - 1
 
 
 @final
@@ -489,62 +260,14 @@ def _as_int64(column: pa.Array) -> pa.Array | None:
         return None
 
 
-def _encoding(start: bytes) -> tuple[str, int]:
-    """The encoding of a text, by its first bytes; and the first line that is not UTF-8, 0 if there is none."""
-    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "utf-16", 0
-    if start[1:20:2].strip(b"\0") == b"" and len(start) > 3:  # letters of two bytes, without the mark
-        return "utf-16-le", 0
+def _plain_numbers(text: pa.Array) -> np.ndarray | None:
+    """The cells as numbers; None where one is no number, too large, or a code such as 007."""
     try:
-        # The piece may end within a character of up to four bytes.
-        start[:-4].decode("utf-8") if len(start) == _SNIFFED_BYTES else start.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if len(start) < _SNIFFED_BYTES or error.start < len(start) - 8:
-            return "cp1252", start[: error.start].count(b"\n") + 1
-    return "utf-8-sig", 0
-
-
-def _after_lines(block: bytes, count: int) -> bytes:
-    found = re.match(rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}" % count, block)
-    return b"" if found is None else block[found.end() :]
-
-
-def _has_simple_quotes(text: bytes, delimiter: str) -> bool:
-    """Whether quotes come in pairs, each around a whole cell of one line; `text` begins and ends with a line end."""
-    data = np.frombuffer(text, np.uint8)
-    quotes = np.flatnonzero(data == ord('"'))
-    opening, closing = quotes[: len(quotes) // 2 * 2 : 2], quotes[1::2]
-    limits = np.frombuffer(b"\n\r" + delimiter.encode(), np.uint8)
-    around = np.isin(data[opening - 1], limits) & np.isin(data[closing + 1], limits) & (data[opening + 1] != 32)
-    ends = np.flatnonzero((data == 10) | (data == 13))
-    one_line = np.searchsorted(ends, opening) == np.searchsorted(ends, closing)
-    return len(quotes) % 2 == 0 and bool((around & one_line).all())
-
-
-def _has_plain_integers(text: bytes) -> bool:
-    """Whether no number has a sign "+", a leading zero or spaces; `text` begins and ends with a line end."""
-    if any(odd in text for odd in (b" ", b"+", b"-0")):
-        return False
-    digit = np.frombuffer(text, np.uint8) - 48  # wraps around: below 10 for digits alone
-    leading = (digit[1:-1] == 0) & (digit[2:] < 10)
-    return not (leading & (digit[:-2] > 9) & (digit[:-2] != 254)).any()  # 254 is the decimal point
-
-
-def _look_like(cells: Sequence[str], kind: type) -> bool:
-    """Whether most of some cells are numbers, or all of them integers."""
-    known = [cell for cell in cells if cell.strip() not in GAPS]
-    good = 0
-    for cell in known:
-        with suppress(ValueError):
-            kind(cell)
-            good += 1
-    return good == len(known) if kind is int else good > len(known) / 2
-
-
-def _without_gaps(text: pa.Array) -> pa.Array:
-    """Null where a cell is missing; spaces around a value do not count."""
-    text = pc.utf8_trim_whitespace(text)
-    return pc.if_else(pc.is_in(text, pa.array(GAPS, pa.large_string())), pa.scalar(None, text.type), text)
+        found: np.ndarray = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        return None
+    odd = pc.any(is_code(text)).as_py() or bool((np.abs(found) > _MAX_FLOAT).any())
+    return None if odd else found
 
 
 _NAME_KINDS = (pt.is_integer, pt.is_null, pt.is_string, pt.is_large_string, pt.is_boolean)

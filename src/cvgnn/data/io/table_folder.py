@@ -1,4 +1,4 @@
-"""Reads a graph from a folder of tables: `nodes`, `edges` and optionally `features`, each as CSV or Parquet."""
+"""Reads a graph, or a set of graphs, from a folder of tables, each as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import dataclasses
 import difflib
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import torch
 
 from cvgnn.data import Graph, RandomSplit
 from cvgnn.data.array_converter import from_arrays
 from cvgnn.data.edges import ConflictingWeights
+from cvgnn.data.io.cell_values import GAPS, Cells, as_text, date_form, missing, parse_dates, to_numbers
+from cvgnn.data.io.csv_file import CsvFile
 from cvgnn.data.io.mistakes import SHOWN, Mistakes
-from cvgnn.data.io.preprocessing import Cells, Preprocessing, as_text, date_form, parse_dates, print_table, to_numbers
+from cvgnn.data.io.preprocessing import Preprocessing, print_table
 from cvgnn.data.io.size_checks import FileError
 from cvgnn.data.io.suspicions import column_suspicions, log_suspicions
-from cvgnn.data.io.table_file import GAPS, CsvFile, ParquetFile, TableFile, categories, positions
+from cvgnn.data.io.table_file import ParquetFile, TableFile, categories, positions
 from cvgnn.data.labels import kind_of_cells, labelled, labels_of_classes, labels_of_columns
 from cvgnn.data.node_ids import as_integers, number_labels
 from cvgnn.data.split import SPLITS
@@ -33,12 +37,15 @@ TABLE_CLASSES = {
 } | {".parquet": ParquetFile}  # fmt: skip
 ALIASES = {
     "id": ("node_id", "nodeid", "node"),
+    "graph": ("graph_id", "graphid"),
     "label": ("class", "target_class", "y"),
     "split": ("fold", "subset", "set"),
     "source": ("src", "from", "source_id", "u"),
     "target": ("dst", "to", "dest", "destination", "target_id", "v"),
     "weight": ("edge_weight",),
+    "edge_label": ("label", "class", "y"),
 }
+TABLES = ("nodes", "edges", "features", "graphs", "edge_labels")
 _SPLIT_NAMES = {"training": "train", "validation": "val", "valid": "val", "dev": "val", "testing": "test"}
 _MANY_CLASSES = 50
 _KINDS = {"labels": "several labels, separated by |", "number": "numbers to predict"}
@@ -56,88 +63,114 @@ def read_tables(
     directed: bool = False,
     tables: TableOptions | None = None,
     preprocessing: Preprocessing | None = None,
+    predicting: bool = False,
 ) -> Graph:
     """Read a graph from a folder of tables, each a `.csv`, `.tsv` (perhaps `.gz` or `.zst`) or `.parquet` file.
 
     Args:
         folder: `edges` has the columns `source`, `target` and optionally `weight`; `nodes` has `id`, `label` (empty
             where unknown), optionally `split` (train, val, test, or empty), and features in all other columns; or
-            `features` has `id` and the features.
+            `features` has `id` and the features. A column `graph` in `nodes` makes a set of graphs; then the labels are
+            in `graphs` (`id`, `label`, perhaps `split`), or the same in all rows of a graph. Labelled pairs are in
+            `edge_labels` (`source`, `target`, `label`, perhaps `split`), or `label` and `split` are columns of `edges`.
         split, directed: as in `read_graph`.
         tables: the names and kinds of columns.
         preprocessing: fitted before, on the graph that a model was trained on; then labels may be missing, and its
             options hold where `tables` has none. Fitted on the training nodes if not given.
+        predicting: as in `read_graph`.
     """
     tables = tables or TableOptions()
-    if preprocessing is not None and not tables.given():
-        tables = TableOptions(**preprocessing.options)
-    return _Reader(folder, split or RandomSplit(), tables, preprocessing).graph(directed)
+    if preprocessing is not None:
+        tables = preprocessing.table_options(tables)
+    return _Reader(folder, split or RandomSplit(), tables, preprocessing, training=not predicting).graph(directed)
 
 
 class _Reader:
     """Reads the tables of one folder; mistakes are collected and reported together."""
 
     def __init__(
-        self, folder: Path, split: RandomSplit, options: TableOptions, preprocessing: Preprocessing | None
+        self, folder: Path, split: RandomSplit, options: TableOptions, preprocessing: Any, *, training: bool
     ) -> None:
         self.folder, self.split, self.options = folder, split, options
-        self.fitted = preprocessing
-        self.training = preprocessing is None and not split.allow_unlabelled
+        self.fitted: Preprocessing | None = preprocessing
+        self.training = training and preprocessing is None
         self.auto = options.preprocess == "auto"
         self.mistakes = Mistakes()
         self.suspicions: list[str] = []
         self._label_fields: dict[str, Any] = {}  # of labels that are no classes
-        there = [name for name in ("nodes", "edges", "features") if _suffixes(folder, name)]
+        self.unread = False  # whether a table could not be read
+        self.item_rows: np.ndarray | None = None  # the rows of `items` that count; all if None
+        there = [name for name in TABLES if _suffixes(folder, name)]
         wanted = ("nodes", "edges") if there else ("nodes",)  # a folder with neither is told once
         tables = {name: self._open(name) for name in dict.fromkeys([*wanted, *there])}
         if not there:
             self.mistakes.check()
+        self.nodes, self.edges, self.graphs = tables["nodes"], tables["edges"], tables.get("graphs")
+        self.table = tables.get("features", self.nodes)
+        self.items = tables.get("graphs", self.nodes)  # has labels and split
+        self.pairs = tables.get("edge_labels", self.edges)  # has labels and split of edges
         self._find_columns(tables)
         self.mistakes.check()
-        self.nodes, self.edges, features = tables["nodes"], tables["edges"], tables.get("features")
-        self.table = self.nodes if features is None else features
 
     def graph(self, directed: bool) -> Graph:
         """The graph, checked."""
         nodes, table, mistakes = self.nodes, self.table, self.mistakes
         timed = [] if self.options.split_by is None or not self.training else [self.options.split_by]
-        roles = (self.id, self.label, self.split_name, *self.options.label_columns)
-        names = [name for name in roles if name is not None]
-        node_columns = self._read(nodes, names, [*(self.used if table is nodes else ()), *timed])
-        other = node_columns if table is nodes else self._read(table, [self.own], self.used)
-        edge_columns = self._read(self.edges, [self.source, self.target], [] if self.weight is None else [self.weight])
-        if node_columns is None or other is None or edge_columns is None:
+        labels = [self.label, self.split_name, *self.options.label_columns]
+        own = labels if self.items is nodes else []
+        features = [*(self.used if table is nodes else ()), *(timed if self.items is nodes else ())]
+        ends, marks = [self.source, self.target], [self.pair_label, self.pair_split]
+        columns, cells = self._read(nodes, [self.id, self.graph_name, *own], features)
+        other = (columns, cells) if table is nodes else self._read(table, [self.own], self.used)
+        items, item_cells = self._read(self.items, [self.item_id, *labels], timed) if self.graphs else (columns, cells)
+        in_edges = self.pairs is self.edges
+        edge_columns = self._read(self.edges, [*ends, *(marks if in_edges else ())], [self.weight])
+        pair_columns = edge_columns[0] if in_edges else self._read(self.pairs, [*ends, *marks], [])[0]
+        if self.unread:
             mistakes.check()
-        assert node_columns is not None
-        assert other is not None
-        assert edge_columns is not None
-        columns, cells = node_columns
-        ids, time = columns[self.id], cells.pop(timed[0]) if timed else None
+        ids, time = self._node_ids(nodes, self.id, columns), item_cells.pop(timed[0]) if timed else None
         if not len(ids):
             mistakes.check()
             nodes.require(False, "has no rows: the graph has no nodes")
         # A row that was lost, or an id that is wrong, would make every edge of its node a mistake too.
         ids_known = self._check_unique(nodes, self.id, ids) and not nodes.lost_rows
-        y, class_names = self._labels(columns)
-        (train, val, test), record = self._split_ids(columns, y, time)
+        graph_of, graph_names, items = self._graph_of_nodes(columns, items, labels)
+        y, class_names = self._labels(items)
+        (train, val, test), record = self._split_ids(items, y, time)
         if table is not nodes:
             cells = self._reordered(other, ids, ids_known)
-        x = self._features(cells, train, y, len(ids))
+        fitted_on, node_y = train, y
+        if graph_of is not None:
+            fitted_on, node_y = np.flatnonzero(np.isin(graph_of, train)), y[graph_of]
+        if not train.size and not self.needs_labels:
+            fitted_on = np.arange(len(ids))  # without labels at nodes there is no split of them
+        x = self._features(cells, fitted_on, node_y, len(ids))
         edge_index, weight, rows = self._edges(*edge_columns, ids, ids_known)
+        pairs = self._labelled_pairs(pair_columns, (edge_index, rows) if in_edges else None, ids, ids_known)
+        self._check_within_graphs(edge_index, rows, graph_of)
         mistakes.check()
+        if graph_of is not None:
+            assert x is not None
+            order = np.argsort(graph_of, kind="stable")  # the nodes of a graph one after another
+            place = np.empty_like(order)
+            place[order] = np.arange(len(order))
+            ids, x, graph_of, edge_index = ids.take(pa.array(order)), x[order], graph_of[order], place[edge_index]
+            pairs |= {name: torch.from_numpy(place)[index] for name, index in pairs.items() if name == _PAIRS}
         try:
             graph = from_arrays(
                 edge_index, x=x, y=y, train_ids=train, val_ids=val, test_ids=test, edge_weight=weight,
                 directed=directed, name=self.folder.resolve().name, node_names=_node_names(ids),
-                class_names=class_names,
+                class_names=class_names, graph_ids=graph_of,
+                graph_names=None if graph_names is None else _node_names(graph_names),
             )  # fmt: skip
         except ConflictingWeights as error:
             assert weight is not None
             self._note_conflicts(rows[error.listed], weight[error.listed])
             raise
-        self._tell(len(train))
+        self._tell(len(fitted_on))
         fitted = None if self.fitted is None else self.fitted.to_dict()
-        return dataclasses.replace(graph, split=record, preprocessing=fitted, validated=True, **self._label_fields)
+        more = {**self._label_fields, **pairs}
+        return dataclasses.replace(graph, split=record, preprocessing=fitted, validated=True, **more)
 
     # Columns
 
@@ -163,25 +196,39 @@ class _Reader:
     def _find_columns(self, tables: dict[str, Any]) -> None:
         """Find the column of each role and of the features; what is missing is a mistake."""
         nodes, edges, features = tables["nodes"], tables["edges"], tables.get("features")
-        self.id = self._column(nodes, "id", required=True)
-        several = self.options.label_columns
-        self.label = None if several else self._column(nodes, "label", required=self.training)
-        self.split_name = self._column(nodes, "split")
+        options, several = self.options, self.options.label_columns
         self.source = self._column(edges, "source", required=True)
         self.target = self._column(edges, "target", required=True)
         self.weight = self._column(edges, "weight")
-        names, options = (self.id, self.label, self.split_name, *several), self.options
-        self._check_roles(nodes, {"id": self.id, "label": self.label, "split": self.split_name})
+        self._find_pair_columns(edges, separate="edge_labels" in tables)
+        of_edges = self.pair_label is not None or self.pair_split is not None
+        self.needs_labels = self.training and not self.split.allow_unlabelled and not of_edges
+        self.id = self._column(nodes, "id", required=True)
+        self.graph_name = self._column(nodes, "graph", required="graphs" in tables)
+        self.item = "node" if self.graph_name is None else "graph"
+        self.item_id = self._column(self.graphs, "id", required=True)
+        self.label = None if several else self._column(self.items, "label", required=self.needs_labels)
+        self.split_name = self._column(self.items, "split")
+        own = (self.label, self.split_name, *several) if self.items is nodes else ()
+        names = (self.id, self.graph_name, *own)
+        roles = {"id": self.id, "graph": self.graph_name}
+        self._check_roles(nodes, roles | ({"label": self.label, "split": self.split_name} if own else {}))
         self._check_roles(edges, {"source": self.source, "target": self.target, "weight": self.weight})
+        # Where edges name their graph, the ids of nodes may count within it.
+        self.graph_in: dict[TableFile, str] = {}
+        if self.graph_name is not None and edges is not None and self._column(edges, "graph") is not None:
+            for table in dict.fromkeys((nodes, edges, self.table, self.pairs)):
+                if table is not None:
+                    self.graph_in[table] = self._column(table, "graph", required=True)
         if self.training and options.split_by is not None:
             in_use = "the split already; leave that out with --ignore" if self.split_name else None
             if in_use is None and options.split_by in names:
                 in_use = "the id or a label"
-            if in_use is not None and nodes is not None:
+            if in_use is not None and self.items is not None:
                 column = options.split_by if self.split_name is None else self.split_name
-                self.mistakes.note(f"--split-by: {nodes.path}: column {column[:80]!r} is {in_use}")
+                self.mistakes.note(f"--split-by: {self.items.path}: column {column[:80]!r} is {in_use}")
         if self.training and nodes is not None and (features is not None or "features" not in tables):
-            known = [*nodes.columns, *(() if features is None else features.columns)]
+            known = [name for table in (nodes, features, self.graphs) if table is not None for name in table.columns]
             for option in ("label_columns", "ignore", "numeric", "category", "text", "split_by"):
                 given = getattr(options, option)
                 for column in (given,) if isinstance(given, str) else given or ():
@@ -228,12 +275,12 @@ class _Reader:
         for name in sorted(table.unnamed - no_features):
             self.suspicions.append(f"{table.path.name}: {name} has no name and is left out, as numbers of rows are")
 
-    def _column(self, table: TableFile | None, role: str, *, required: bool = False) -> Any:
-        """The name of the column with a role: the user's choice, the usual name, or an alias."""
+    def _column(self, table: TableFile | None, role: str, *, required: bool = False, own: bool = True) -> Any:
+        """The name of the column with a role: the user's choice unless not `own`, the usual name, or an alias."""
         if table is None:
             return None
-        chosen: str | None = getattr(self.options, f"{role}_column")
-        wanted = chosen or role
+        chosen: str | None = getattr(self.options, f"{role}_column") if own else None
+        wanted = chosen or ("label" if role == "edge_label" else role)
         if wanted in table.columns and (role != "split" or chosen or role not in self.options.ignore):
             return wanted
         lower = {name.lower(): name for name in table.columns if name not in self.options.ignore}
@@ -248,8 +295,9 @@ class _Reader:
 
     def _check_edge_columns(self, edges: TableFile) -> None:
         """Leave out columns that are neither ends nor weight; a misspelled weight is a mistake."""
-        known = (self.source, self.target, self.weight, *self.options.ignore, *edges.unnamed)
-        extra = [name for name in edges.columns if name not in known]
+        marks = (self.pair_label, self.pair_split) if self.pairs is edges else ()
+        known = {self.source, self.target, self.weight, *marks, self.graph_in.get(edges), *self.options.ignore}
+        extra = [name for name in edges.columns if name not in known | edges.unnamed]
         if None in (self.source, self.target):
             return
         for name in extra if self.weight is None else ():
@@ -261,20 +309,93 @@ class _Reader:
             shown = join_printable(extra[:5])[:200]
             self.suspicions.append(f"{edges.path.name}: not used: {shown}; --weight-column names a column of weights")
 
-    def _read(self, table: TableFile, names: Sequence[str], cells: Sequence[str]) -> Columns | None:
-        """Columns of names and others of a table; None, and a mistake, where it cannot be read."""
+    def _find_pair_columns(self, edges: TableFile | None, *, separate: bool) -> None:
+        """Find the columns of labels and split of edges: in a table of pairs, or in that of the edges."""
+        table = self.pairs
+        self.pair_label = self._column(table, "edge_label") if separate or self.options.edge_label_column else None
+        self.pair_split = self._column(table, "split", own=False) if separate else None
+        if table is edges and edges is not None:  # by these names alone: others may mean anything
+            there = [name for name in edges.columns if name not in self.options.ignore]
+            self.pair_label = self.pair_label or ("label" if "label" in there else None)
+            self.pair_split = "split" if "split" in there else None
+        elif table is not None:
+            for name in (self.source, self.target):
+                if name is not None and name not in table.columns:
+                    self.mistakes.note(f"{table.path} has no column {name!r}; its columns are: {_has(table)}")
+            if self.pair_label is None and self.pair_split is None:
+                what = "neither a column 'label' nor a column 'split'"
+                self.mistakes.note(f"{table.path} has {what}; its columns are: {_has(table)}")
+
+    def _read(self, table: TableFile, names: Sequence[str | None], cells: Sequence[str | None]) -> Columns:
+        """Columns of names and others of a table; nothing, and a mistake, where it cannot be read."""
         must = (*self.options.numeric, self.weight) if self.auto or table is self.edges else self.used
-        numbers = [name for name in cells if name in must and name != self.options.split_by]
-        others = [name for name in cells if name not in numbers]
+        wanted = [name for name in dict.fromkeys((*names, self.graph_in.get(table))) if name is not None]
+        given = [name for name in cells if name is not None]
+        numbers = [name for name in given if name in must and name != self.options.split_by]
+        others = [name for name in given if name not in numbers]
         try:
-            return table.read_columns(names=list(names), numbers=numbers, others=others, mistakes=self.mistakes)
+            return table.read_columns(names=wanted, numbers=numbers, others=others, mistakes=self.mistakes)
         except FileError as error:
             self.mistakes.note(str(error))
-            return None
+            self.unread = True
+            return {}, {}
+
+    def _node_ids(self, table: TableFile, column: str, columns: dict[str, pa.Array]) -> pa.Array:
+        """A column of node ids; `GRAPH/ID` where ids count within graphs."""
+        if table not in self.graph_in:
+            return columns[column]
+        parts = [columns[name].cast(pa.large_string()) for name in (self.graph_in[table], column)]
+        return pc.binary_join_element_wise(*parts, pa.scalar("/", pa.large_string()))
 
     # Nodes
 
-    def _check_unique(self, table: TableFile, column: str, ids: pa.Array) -> bool:
+    def _graph_of_nodes(
+        self, columns: dict[str, pa.Array], items: dict[str, pa.Array], labels: Sequence[str | None]
+    ) -> tuple[np.ndarray | None, pa.Array | None, dict[str, pa.Array]]:
+        """The graph of each node, the ids of the graphs, and the columns of labels and split with a row for each graph;
+        None, None and `items` where this is no set of graphs."""
+        nodes, mistakes = self.nodes, self.mistakes
+        if self.graph_name is None:
+            return None, None, items
+        names = columns[self.graph_name]
+        graph_of: np.ndarray
+        if self.graphs is not None:
+            known = items[self.item_id]
+            self._check_unique(self.graphs, self.item_id, known, "graph")
+            graph_of, where = positions(names, known), f"; graphs are listed in {self.graphs.path.name}"
+            empty = np.setdiff1d(np.arange(len(known)), graph_of)
+            mistakes.cells(self.graphs, empty, self.item_id, lambda row: f"{str(known[row])[:80]!r} has no node")
+        else:
+            graph_of, where = categories(names)[1], ""
+        mistakes.cells(
+            nodes, np.flatnonzero(graph_of < 0), self.graph_name,
+            lambda row: f"{str(names[row])[:80]!r} is no graph{where}" if names[row].is_valid else "nothing where the "
+            "id of the node's graph must be",
+        )  # fmt: skip
+        if (graph_of < 0).any():
+            mistakes.check()
+        if self.graphs is not None:
+            return graph_of, known, items
+        first = self.item_rows = np.unique(graph_of, return_index=True)[1]
+        for column in filter(None, labels):
+            self._check_same(column, items[column], graph_of)
+        rows = pa.array(first)
+        return graph_of, names.take(rows), {name: column.take(rows) for name, column in items.items()}
+
+    def _check_same(self, column: str, cells: pa.Array, graph_of: np.ndarray) -> None:
+        """A label or split that is not that of the first node of the graph is a mistake."""
+        assert self.item_rows is not None
+        texts, codes = categories(cells)
+        first = codes[self.item_rows][graph_of]
+
+        def what(row: int) -> str:
+            mine, other = ([*texts, ""][code][:80] for code in (codes[row], first[row]))
+            same = "give all nodes of a graph the same, or write a table graphs"
+            return f"{mine!r}, but the first node of its graph has {other!r}; {same}"
+
+        self.mistakes.cells(self.nodes, np.flatnonzero(codes != first), column, what)
+
+    def _check_unique(self, table: TableFile, column: str, ids: pa.Array, item: str = "node") -> bool:
         """Whether each id is there, and once; others are mistakes."""
         first_at = positions(ids, ids)
         wrong = np.flatnonzero(first_at != np.arange(len(ids)))
@@ -283,8 +404,10 @@ class _Reader:
         def what(row: int) -> str:
             first = int(first_at[row])
             if first < 0:
-                return "nothing where the node's id must be"
-            return f"{str(ids[row])[:80]!r} was listed before, at {before[first]}"
+                return f"nothing where the {item}'s id must be"
+            within = table is self.nodes and self.graph_name is not None and not self.graph_in
+            hint = "; where ids count within graphs, give the edges a column graph, too" if within else ""
+            return f"{str(ids[row])[:80]!r} was listed before, at {before[first]}{hint}"
 
         self.mistakes.cells(table, wrong, column, what)
         return not wrong.size
@@ -296,85 +419,123 @@ class _Reader:
             # The reader splits and checks by classes: here one for each different row.
             return np.where(labelled(y), np.unique(y, axis=0, return_inverse=True)[1].reshape(-1), -1), None
         if self.label is None:
-            return np.full(len(columns[self.id]), -1, dtype=np.int64), None
-        labels, codes = categories(columns[self.label])
+            return np.full(len(next(iter(columns.values()))), -1, dtype=np.int64), None
+        labels, codes = self._known_labels(columns[self.label])
+        given = self.options.label_kind
+        kind = kind_of_cells(labels, _MANY_CLASSES) if given == "auto" else given
+        if kind == "class":
+            self._refuse_negative(self.items, self.label, labels, codes)
+        known = int((codes >= 0).sum())
+        if given == "auto" and kind == "class" and len(labels) > max(_MANY_CLASSES, known / 2) and self.training:
+            self.mistakes.note(
+                f"{self.items.path}, column {self.label!r}: {len(labels)} different labels in {known} rows; a label is "
+                "a class, not an id; name another column with --label-column, or say what it holds with --label-kind"
+            )
+        numbered, class_names = number_labels([*labels, ""])  # code -1, an empty cell, takes the last
+        y = np.array(numbered, dtype=np.int64)[codes]
+        if kind != "class" and labels:
+            _log.info("%s: column %r holds %s", self.items.path.name, self.label, _KINDS[kind])
+            self._label_fields = labels_of_classes(y, class_names or [str(c) for c in range(len(labels))], kind)
+        return y, class_names
+
+    def _known_labels(self, column: pa.Array) -> tuple[list[str], np.ndarray]:
+        """As `categories`, cells that mean a missing value being empty ones."""
+        labels, codes = categories(column)
         gaps = [code for code, label in enumerate(labels) if self.auto and label.strip() in GAPS]
         if gaps:
             found = np.isin(codes, gaps)
             _log.info("%d labels such as %r are read as unknown", found.sum(), labels[gaps[0]])
             codes, used = np.where(found, -1, codes), np.isin(np.arange(len(labels)), gaps, invert=True)
             codes, labels = np.append(np.cumsum(used) - 1, -1)[codes], [labels[code] for code in np.flatnonzero(used)]
-        given = self.options.label_kind
-        kind = kind_of_cells(labels, _MANY_CLASSES) if given == "auto" else given
-        for code, number in enumerate(as_integers(labels) or []):
-            if number < 0 and kind == "class":
-                what = "is no class; leave the cell empty where the label is unknown, and number classes from 0"
-                self._note_value(self.label, codes == code, f"{number} {what}")
-        known = int((codes >= 0).sum())
-        if given == "auto" and kind == "class" and len(labels) > max(_MANY_CLASSES, known / 2) and self.training:
-            self.mistakes.note(
-                f"{self.nodes.path}, column {self.label!r}: {len(labels)} different labels in {known} rows; a label is "
-                "a class, not an id; name another column with --label-column, or say what it holds with --label-kind"
-            )
-        numbered, class_names = number_labels([*labels, ""])  # code -1, an empty cell, takes the last
-        y = np.array(numbered, dtype=np.int64)[codes]
-        if kind != "class" and labels:
-            _log.info("%s: column %r holds %s", self.nodes.path.name, self.label, _KINDS[kind])
-            self._label_fields = labels_of_classes(y, class_names or [str(c) for c in range(len(labels))], kind)
-        return y, class_names
+        return labels, codes
 
-    def _note_value(self, column: str, rows: np.ndarray, what: str) -> None:
-        """A mistake in a value of the nodes, told at its first row; `rows` is a mask."""
+    def _refuse_negative(self, table: TableFile, column: str, labels: Sequence[str], codes: np.ndarray) -> None:
+        for code, number in enumerate(as_integers(labels) or []):
+            if number < 0:
+                what = "is no class; leave the cell empty where the label is unknown, and number classes from 0"
+                self._note_value(table, column, codes == code, f"{number} {what}")
+
+    def _note_value(self, table: TableFile, column: str, rows: np.ndarray, what: str) -> None:
+        """A mistake in a value, told at its first row; `rows` is a mask."""
         count = int(rows.sum())
         more = f" ({count} rows)" if count > 1 else ""
-        self.mistakes.cells(self.nodes, [int(np.argmax(rows))], column, lambda _: what + more)
+        self._note_cells(table, np.flatnonzero(rows)[:1], column, lambda _: what + more)
+
+    def _note_cells(self, table: TableFile, rows: np.ndarray, column: str, what: Callable[[int], str]) -> None:
+        """A mistake in each of some cells; rows of `items` are those of `item_rows`."""
+        places = self.item_rows[rows] if table is self.items and self.item_rows is not None else rows
+        item = dict(zip(places[:SHOWN].tolist(), rows[:SHOWN].tolist(), strict=True))
+        self.mistakes.cells(table, places, column, lambda place: what(item[place]))
 
     def _split_ids(self, columns: dict[str, pa.Array], y: np.ndarray, time: Cells | None) -> tuple[Ids, str]:
         """Training, validation and test ids, and the record of where they came from."""
         nothing = np.empty(0, dtype=np.int64)
         if not (y >= 0).any():
-            if self.training:
-                what = "no node has a label, so there is nothing to split"
-                self.mistakes.note(str(self.nodes.error(self.label or "label", what)))
+            if self.needs_labels:
+                what = f"no {self.item} has a label, so there is nothing to split"
+                self.mistakes.note(str(self.items.error(self.label or "label", what)))
             return (nothing, nothing, nothing), "none: no labels"
         if time is not None:
             return self._split_by(time, y)
         if self.split_name is None:
             return self.split.ids(y), self.split.describe()
-        parts, codes = categories(columns[self.split_name])
-        named = [_SPLIT_NAMES.get(part.strip().lower(), part.strip().lower()) for part in parts]
-        renamed = {part: name for part, name in zip(parts, named, strict=True) if part != name and name in SPLITS}
-        if renamed:
-            _log.info("%s: %s", self.nodes.path.name, ", ".join(f"split {p!r} is {n}" for p, n in renamed.items()))
-        for code, part in enumerate(named):
-            if part not in (*SPLITS, *map(str.lower, GAPS)):
-                self._note_value(self.split_name, codes == code, str(unknown_name("split", parts[code][:80], SPLITS)))
+        part = self._parts(self.items, self.split_name, columns[self.split_name])
         if self.training:
-            self.mistakes.cells(
-                self.nodes, np.flatnonzero((codes >= 0) & (y < 0)), self.label or "label",
-                lambda row: f"nothing, but the node is in the {parts[codes[row]]} split; give its label or empty split",
+            self._note_cells(
+                self.items, np.flatnonzero((part >= 0) & (y < 0)), self.label or "label",
+                lambda row: f"nothing, but the {self.item} is in the {SPLITS[part[row]]} split; give its label or "
+                "empty split",
             )  # fmt: skip
         else:
-            codes = np.where(y < 0, -1, codes)
-        train, val, test = (np.flatnonzero(np.isin(codes, np.flatnonzero(np.array(named) == p))) for p in SPLITS)
+            part = np.where(y < 0, -1, part)
+        train, val, test = (np.flatnonzero(part == code) for code in range(len(SPLITS)))
         if not train.size:
             if not self.training:  # nobody trains on it, but a graph with labels has training nodes
                 how = self.split.describe()
-                _log.warning("%s: no row is 'train', so its split is not used but made: %s", self.nodes.path.name, how)
+                _log.warning("%s: no row is 'train', so its split is not used but made: %s", self.items.path.name, how)
                 return self.split.ids(y), how
-            what = "no row is 'train'; mark the training nodes"
-            self.mistakes.note(str(self.nodes.error(self.split_name, what)))
+            what = f"no row is 'train'; mark the training {self.item}s"
+            self.mistakes.note(str(self.items.error(self.split_name, what)))
         return (train, val, test), "given"
+
+    def _parts(self, table: TableFile, column: str, cells: pa.Array) -> np.ndarray:
+        """int8, the part of the split that each row is in: a position in `SPLITS`, -1 for none."""
+        parts, codes = categories(cells)
+        named = [_SPLIT_NAMES.get(part.strip().lower(), part.strip().lower()) for part in parts]
+        renamed = {part: name for part, name in zip(parts, named, strict=True) if part != name and name in SPLITS}
+        if renamed:
+            _log.info("%s: %s", table.path.name, ", ".join(f"split {p!r} is {n}" for p, n in renamed.items()))
+        for code, part in enumerate(named):
+            if part not in (*SPLITS, *map(str.lower, GAPS)):
+                self._note_value(table, column, codes == code, str(unknown_name("split", parts[code][:80], SPLITS)))
+        numbers = [SPLITS.index(part) if part in SPLITS else -1 for part in named]
+        found: np.ndarray = np.array([*numbers, -1], dtype=np.int8)[codes]
+        return found
 
     def _split_by(self, time: Cells, y: np.ndarray) -> tuple[Ids, str]:
         column = self.options.split_by or ""
+        if self.item_rows is not None:
+            rows = self.item_rows
+            time = time[rows] if isinstance(time, np.ndarray) else time.take(pa.array(rows))
         form = None if isinstance(time, np.ndarray) else date_form(time)
         values = to_numbers(time) if form in (None, "ambiguous") else parse_dates(time, form)
-        labelled = np.flatnonzero(y >= 0)
-        self.mistakes.cells(
-            self.nodes, labelled[np.isnan(values[labelled])], column,
-            lambda row: f"{str(as_text(time)[row])[:80]!r} is no date and no number, so it cannot order the split",
+        labelled, gone = np.flatnonzero(y >= 0), missing(time)
+        what = "is no date and no number, so it cannot order the split"
+        if form == "ambiguous":
+            what = "may be day/month or month/day; write dates as 2024-01-31"
+        self._note_cells(
+            self.items, labelled[(np.isnan(values) & ~gone)[labelled]], column,
+            lambda row: f"{str(as_text(time)[row])[:80]!r} {what}",
         )  # fmt: skip
+        if gone[labelled].any():
+            count = int(gone[labelled].sum())
+            self.suspicions.append(
+                f"{count} labelled {self.item}s have no {column!r}; they are in no part of the split"
+            )
+        labelled = labelled[~gone[labelled]]
+        if not labelled.size:
+            what = f"no labelled {self.item} has a date or a number to split by"
+            self.mistakes.note(str(self.items.error(column, what)))
         order = labelled[np.argsort(values[labelled], kind="stable")]
         first = max(1, round(self.split.train * order.size))
         second = first + round(self.split.val * order.size)
@@ -387,12 +548,14 @@ class _Reader:
     def _reordered(self, other: Columns, ids: pa.Array, ids_known: bool) -> dict[str, Cells]:
         """The cells of the table `features` in the order of the nodes."""
         table, (columns, cells) = self.table, other
-        self._check_unique(table, self.own, columns[self.own])
+        names = self._node_ids(table, self.own, columns)
+        self._check_unique(table, self.own, names)
         order = np.full(len(ids), -1)
-        at = self._node_positions(table, self.own, columns[self.own], ids, ids_known)
+        at = self._node_positions(table, self.own, names, ids, ids_known)
         order[at[at >= 0]] = np.flatnonzero(at >= 0)
         for node in np.flatnonzero(order < 0).tolist() if ids_known and not table.lost_rows else ():
-            self.mistakes.note(f"{table.path} has no row for node {str(ids[node])[:80]!r} of {self.nodes.path.name}")
+            what = f"{table.path} has no row for node {str(ids[node])[:80]!r} of {self.nodes.path.name}"
+            self.mistakes.note(what, f" in {table.path.name}")
         if (order < 0).any():
             self.mistakes.check()  # these nodes have no features to look at
         return {n: c[order] if isinstance(c, np.ndarray) else c.take(pa.array(order)) for n, c in cells.items()}
@@ -418,7 +581,7 @@ class _Reader:
                 self.mistakes.check()  # a column that is wrong is no feature either
                 self.mistakes.note(f"{table.path} has no column that can be a feature: {why}")
                 return None
-            classes = None if self._label_fields else y
+            classes = y if (y >= 0).any() and not self._label_fields else None
             self.suspicions += column_suspicions(cells, self.fitted, classes, train)
         return self.fitted.apply(cells, rows, report)
 
@@ -438,26 +601,75 @@ class _Reader:
     ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """Edges `[2, m]`, weights, and the row of each edge in its table."""
         edges, mistakes = self.edges, self.mistakes
-        drop = self.options.unknown_edges == "drop"
-        ends = np.empty((2, len(columns[self.source])), dtype=np.int64)
-        for row, name in enumerate((self.source, self.target)):
-            ends[row] = self._node_positions(edges, name, columns[name], ids, ids_known and not drop)
+        ends, rows = self._ends(edges, columns, ids, ids_known)
         weight: np.ndarray | None = None
         if self.weight is not None:
             weight = given = cells[self.weight]
             wrong = np.flatnonzero(given <= 0)
             mistakes.cells(edges, wrong, self.weight, lambda row: f"{given[row]:g}; weights must be positive")
             mistakes.cells(edges, np.flatnonzero(np.isnan(given)), self.weight, lambda _: _NO_NUMBER)
-        rows = np.arange(ends.shape[1])
-        known: np.ndarray = np.logical_and(ends[0] >= 0, ends[1] >= 0)
-        if drop and not known.all():
-            _log.warning("%s: %d of %d edges left out: their nodes are not in %s", edges.path.name, (~known).sum(),
-                         len(known), self.nodes.path.name)  # fmt: skip
-            ends, rows, weight = ends[:, known], rows[known], None if weight is None else weight[known]
+            weight = given[rows]
         loops = int((ends[0] == ends[1]).sum())
         if loops:
             _log.info("%s: %d edges lead from a node to itself and are left out", edges.path.name, loops)
         return ends, weight, rows
+
+    def _ends(
+        self, table: TableFile, columns: dict[str, pa.Array], ids: pa.Array, ids_known: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The pairs of nodes in a table, `[2, m]`, and the row of each; without unknown nodes if they are dropped."""
+        drop = self.options.unknown_edges == "drop"
+        ends = np.empty((2, len(columns[self.source])), dtype=np.int64)
+        for row, name in enumerate((self.source, self.target)):
+            names = self._node_ids(table, name, columns)
+            ends[row] = self._node_positions(table, name, names, ids, ids_known and not drop)
+        known: np.ndarray = np.logical_and(ends[0] >= 0, ends[1] >= 0)
+        if not drop or known.all():
+            return ends, np.arange(len(known))
+        _log.warning("%s: %d of %d edges left out: their nodes are not in %s", table.path.name, (~known).sum(),
+                     len(known), self.nodes.path.name)  # fmt: skip
+        return ends[:, known], np.flatnonzero(known)
+
+    def _labelled_pairs(
+        self,
+        columns: dict[str, pa.Array],
+        of_edges: tuple[np.ndarray, np.ndarray] | None,
+        ids: pa.Array,
+        ids_known: bool,
+    ) -> dict[str, Any]:
+        """Fields of a `Graph` for labels and split of pairs; nothing where there are none.
+
+        Args:
+            columns: of the table of pairs.
+            of_edges: the pairs and their rows, where they are the edges.
+            ids, ids_known: of the nodes.
+        """
+        if self.pair_label is None and self.pair_split is None:
+            return {}
+        table = self.pairs
+        ends, rows = self._ends(table, columns, ids, ids_known) if of_edges is None else of_edges
+        label, names = np.full(len(rows), -1), None
+        if self.pair_label is not None:
+            labels, codes = self._known_labels(columns[self.pair_label])
+            self._refuse_negative(table, self.pair_label, labels, codes)
+            codes = codes[rows]
+            used = set(codes.tolist())  # an edge that was left out brings no class
+            numbers, names = number_labels([*(label if code in used else "" for code, label in enumerate(labels)), ""])
+            label = np.array(numbers, dtype=np.int64)[codes]
+        split = None if self.pair_split is None else self._parts(table, self.pair_split, columns[self.pair_split])[rows]
+        return {
+            _PAIRS: torch.from_numpy(ends),
+            "edge_label": torch.from_numpy(label),
+            "edge_split": None if split is None else torch.from_numpy(split),
+            "edge_class_names": names,
+        }
+
+    def _check_within_graphs(self, ends: np.ndarray, rows: np.ndarray, graph_of: np.ndarray | None) -> None:
+        """An edge between two graphs of a set is a mistake."""
+        if graph_of is not None:
+            between = (graph_of[ends[0]] != graph_of[ends[1]]) & (ends >= 0).all(axis=0)
+            what = "the edge leads to a node of another graph; graphs of a set have no edges between them"
+            self.mistakes.cells(self.edges, rows[between], self.target, lambda _: what)
 
     def _node_positions(self, table: TableFile, name: str, column: pa.Array, ids: pa.Array, report: bool) -> np.ndarray:
         """The position in `ids` of each row's node; -1, and a mistake if `report`, where it is none of them."""
@@ -495,6 +707,7 @@ class _Reader:
 
 
 _NO_NUMBER = "nothing where a number must be"
+_PAIRS = "edge_label_index"
 
 
 def _has(table: TableFile) -> str:
@@ -511,7 +724,8 @@ def _hint(table: TableFile, role: str, wanted: str) -> str:
     if role == "id" and all(lower & {end, *ALIASES[end]} for end in ("source", "target")):
         return "it looks like a table of edges: are the two files swapped?"
     close = difflib.get_close_matches(wanted, table.columns, n=1)
-    return f"name it with --{role}-column" + (f" (did you mean {close[0]!r}?)" if close else "")
+    unlabelled = "" if role != "label" or close else "; only --task link needs none"
+    return f"name it with --{role}-column" + (f" (did you mean {close[0]!r}?)" if close else "") + unlabelled
 
 
 def _shifted(unknown: pa.Array, ids: pa.Array) -> str:

@@ -13,7 +13,7 @@ import torch
 
 from cvgnn.data import Graph
 from cvgnn.data.array_converter import checked_csr
-from cvgnn.data.edges import compress_unweighted
+from cvgnn.data.edges import compress
 from cvgnn.data.named.catalog import CATALOG
 from cvgnn.data.named.raw_files import npz_keys, read_csv, read_json, read_npy, read_npz
 from cvgnn.data.split import SPLITS
@@ -119,7 +119,7 @@ def adjacency(
                 f"edge {at} in {path}, ({rows[at]}, {columns[at]}), names a node that does not exist; "
                 f"ids must lie in 0..{num_nodes - 1}",
             )
-    indptr, indices = compress_unweighted(columns, rows, num_nodes, directed=directed)
+    indptr, indices, _ = compress(columns, rows, None, num_nodes, directed=directed)
     return torch.from_numpy(indptr), torch.from_numpy(indices)
 
 

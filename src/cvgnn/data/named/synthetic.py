@@ -193,8 +193,11 @@ def load_preset(name: str, root: Path, *, progress: ProgressCallback | None = No
     return open_store(folder)
 
 
-def _build(spec: SyntheticSpec, new_array: NewArray, report: ProgressCallback) -> None:
-    """Fill all arrays of the graph. The result does not depend on the sizes of the pieces in which they are filled."""
+def _build(spec: SyntheticSpec, new_array: NewArray, report: ProgressCallback, *, listed: Any = None) -> None:
+    """Fill all arrays of the graph; the edges go to `listed`, if it is given.
+
+    The result does not depend on the sizes of the pieces in which they are filled.
+    """
     from cvgnn.ops import synthetic_kernels as kernels
 
     # Blocks of equal size, as ranges of a random permutation of the nodes.
@@ -206,11 +209,13 @@ def _build(spec: SyntheticSpec, new_array: NewArray, report: ProgressCallback) -
     block[node] = of_place
 
     # Every draw is a pure function of a key and its number, so that pieces of any size give the same edges.
-    edges = kernels.EdgeSet(spec.num_edges // 2, node, start, BLOCKS_PER_CLASS)
+    edges = kernels.EdgeSet(spec.num_edges // 2, node, start, BLOCKS_PER_CLASS, listed=listed)
     inside, across = propensities(spec)
     edges.draw(_key(spec, _Stream.INSIDE), spec.edge_counts[0], inside[node], inside=True, progress=report)
     edges.draw(_key(spec, _Stream.ACROSS), spec.edge_counts[1], across[node], inside=False, progress=report)
-    edges.write_rows(new_array, progress=report)
+    if listed is None:
+        edges.write_rows(new_array, progress=report)
+    del edges, inside, across
 
     # Features: the centre of the node's block, `0.6 mu_c + nu_c` or `0.6 mu_c - nu_c`, and Gaussian noise.
     mu, nu = _generator(spec, _Stream.CENTRES).standard_normal((2, spec.num_classes, spec.num_features))
@@ -269,3 +274,36 @@ def _key(spec: SyntheticSpec, stream: _Stream) -> np.uint64:
 
 def _generator(spec: SyntheticSpec, stream: _Stream) -> np.random.Generator:
     return numpy_generator(spec.seed, Purpose.SYNTHETIC, stream)
+
+
+def generate_tables(spec: SyntheticSpec, folder: Path, *, progress: ProgressCallback = no_progress) -> None:
+    """Write a graph of any number of edges as tables for `cvgnn convert`: nodes.parquet, edges.npy and features.npy.
+
+    The model is that of `generate`, but nobody remembers the edges that were drawn: an edge that is drawn again is
+    listed again, so the graph has somewhat fewer edges than the spec. Takes about 100 bytes of memory for a node.
+
+    Args:
+        spec: the specification; `num_edges // 2` edges are listed.
+        folder: is made.
+        progress: called with the name of the stage and the share that is done, in 0..1.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder.mkdir(parents=True)
+    edges = np.lib.format.open_memmap(folder / "edges.npy", mode="w+", dtype=np.int32, shape=(spec.num_edges // 2, 2))
+
+    arrays: dict[str, np.ndarray] = {}
+
+    def new_array(name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        if name == "x":
+            return np.lib.format.open_memmap(folder / "features.npy", mode="w+", dtype=dtype, shape=shape)
+        return arrays.setdefault(name, np.empty(shape, dtype))
+
+    _build(spec, new_array, progress, listed=edges)
+    split = np.full(spec.num_nodes, "", dtype="<U5")
+    for part in ("train", "val", "test"):
+        split[arrays[f"{part}_ids"]] = part
+    label = pa.array(arrays["y"].astype(np.int32), mask=split == "")  # of nodes outside the split nothing is known
+    columns = {"id": pa.array(np.arange(spec.num_nodes)), "label": label, "split": pa.array(split)}
+    parquet.write_table(pa.table(columns), folder / "nodes.parquet")

@@ -98,6 +98,7 @@ def compact_store(
                 "name": graph.name, "num_classes": graph.num_classes, "class_names": graph.class_names,
                 "directed": graph.directed, "split": graph.split, "preprocessing": graph.preprocessing,
                 "num_features": graph.num_features, "PX_normalization": propagate, "hops": hops,
+                "whole_nodes": graph.num_nodes,
             }
         )  # fmt: skip
 
@@ -173,9 +174,12 @@ def _write_sparse_product(writer: StoreWriter, P: Propagation, X: SparseFeatures
         mine = ids[np.searchsorted(ids, first) : np.searchsorted(ids, last)]
         if not len(mine):
             continue
-        rows = P.sparse_product_rows(X, first, last)[mine - first]
-        indptr[done + 1 : done + len(mine) + 1] = indptr[done] + rows.indptr[1:]
-        indices.append(rows.indices.astype(np.int32))
-        values.append(rows.data.astype(values.dtype))
+        offsets, columns, data = map(torch.from_numpy, P.sparse_product_rows(X, first, last))
+        block = SparseFeatures(offsets, columns, data, X.num_columns, validated=True)
+        rows = feature_rows(block, torch.from_numpy(mine - first))
+        assert isinstance(rows, SparseFeatures)
+        indptr[done + 1 : done + len(mine) + 1] = indptr[done] + rows.indptr[1:].numpy()
+        indices.append(rows.indices.numpy())
+        values.append(rows.values.numpy())
         done += len(mine)
         writer.progress("P X", done / len(ids))

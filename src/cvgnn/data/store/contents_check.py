@@ -9,7 +9,7 @@ from cvgnn.data.graph import IDS, check_finite
 from cvgnn.data.store.header import report_damage
 from cvgnn.data.structure_check import check_offsets, check_split, first_bad
 from cvgnn.data.structure_check import check_structure as check_arrays
-from cvgnn.errors import CvgnnError
+from cvgnn.errors import CvgnnError, require
 
 # `open_store` reads arrays of at most this many entries; of larger offsets and splits, only both ends.
 SMALL = 1 << 20
@@ -33,8 +33,8 @@ def check_small(folder: Path, graph: Graph) -> None:
 def check_indices(folder: Path, graph: Graph) -> None:
     """Check everything that compiled code relies on, in bounded memory: each index array is read once.
 
-    Offsets, neighbors and weights as in `Graph.check_structure`, columns of sparse features, splits and labels; not
-    the values of features.
+    Offsets, neighbors and weights as in `Graph.check_structure`, columns of sparse features, splits, labels, pairs and
+    ids of graphs; not the values of features.
 
     Args:
         folder: the store, for messages.
@@ -43,6 +43,10 @@ def check_indices(folder: Path, graph: Graph) -> None:
     check_structure(folder, graph)
     with report_damage(folder):
         _check_split(graph)
+        graph.check_edge_labels()
+        if graph.graph_ids is not None:
+            count, labels = graph.check_graph_ids(), len(graph.y)
+            require(count == labels, f"graph_ids.npy names {count} graphs, but y.npy has {labels} labels")
 
 
 def check_all(folder: Path, graph: Graph) -> None:
@@ -74,5 +78,5 @@ def _sparse_matrices(graph: Graph) -> list[tuple[str, SparseFeatures]]:
 
 
 def _check_split(graph: Graph, *, limit: int | None = None) -> None:
-    splits = {name: getattr(graph, name).numpy() for name in IDS}
-    check_split(splits, graph.y.numpy(), graph.num_classes, limit=limit, suffix=".npy")
+    splits, item = {name: getattr(graph, name).numpy() for name in IDS}, "node" if graph.graph_ids is None else "graph"
+    check_split(splits, graph.y.numpy(), graph.num_classes, limit=limit, suffix=".npy", item=item)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, TypeVar, final, get_type_hints
 
 from cvgnn._version import __version__
-from cvgnn.data.graph import MAX_NODES
+from cvgnn.data.graph import IDS, MAX_NODES
 from cvgnn.data.propagation import AGGREGATIONS
 from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.utils import atomic_files
@@ -26,7 +26,12 @@ FORMAT = "cvgnn-store"
 VERSION = 1
 HEADER = "header.json"
 MAX_HEADER_BYTES = 1 << 26
-_LATER_FIELDS = ("preprocessing", "hops")  # of the graph, which older stores do not have
+_LATER_FIELDS = (
+    "preprocessing",
+    "hops",
+    "whole_nodes",
+    "edge_class_names",
+)  # of the graph, which older stores do not have
 _PROBLEMS = {
     errno.ENOENT: "is missing",
     errno.EINVAL: "is not a regular file",
@@ -38,11 +43,13 @@ DTYPES = {
     "y": "<i8|i1|<f4|<f8",
     **dict.fromkeys(("indices", "x_indices", "PX_indices"), "<i4"),
     **dict.fromkeys(("edge_weight", "x", "x_values", "PX", "PX_values"), "<f4|<f8"),
-    "node_names": "<i8|<U[1-9][0-9]{0,5}",
+    **dict.fromkeys(("edge_label_index", "edge_label", "graph_ids"), "<i8"),
+    "edge_split": "i1",
+    **dict.fromkeys(("node_names", "graph_names"), "<i8|<U[1-9][0-9]{0,5}"),
     "whole_ids": "<i4",
     "whole_row_sums": "<f8",
 }
-"""Every array of a store with a regular expression for its dtype; node names are integers or fixed-width Unicode."""
+"""Every array of a store with a regular expression for its dtype; names are integers or fixed-width Unicode."""
 
 
 class DamagedStore(CvgnnError):
@@ -104,6 +111,7 @@ _Names = _Rule(
     lambda v: v is None or (isinstance(v, list | tuple) and all(isinstance(name, str) for name in v)),
 )
 _Normalization = _Rule(f"null or one of {', '.join(AGGREGATIONS)}", lambda v: v in (None, *AGGREGATIONS))
+_WholeNodes = _Rule("null or a number of nodes", lambda v: v is None or (type(v) is int and 1 <= v <= MAX_NODES))
 _Hops = _Rule("null or a whole number in 0..1000", lambda v: v is None or (type(v) is int and 0 <= v <= 1000))
 _Object = _Rule("null or an object", lambda v: v is None or isinstance(v, dict))
 _Shape = _Rule(
@@ -119,12 +127,13 @@ class GraphFields:
     """The graph in the header; the sizes must agree with the arrays.
 
     Args:
-        name, directed, split, num_classes, class_names, PX_normalization, preprocessing: as in `cvgnn.Graph`.
+        name, directed, split, num_classes, class_names, PX_normalization, preprocessing, edge_class_names: as in
+            `cvgnn.Graph`.
         num_nodes, num_edges, num_features: `N`, `E`, `F`.
         features: whether `x` (and `PX`) are dense matrices or CSR.
         weighted: whether there are edge weights.
         named: whether there are node names.
-        hops: of a compact store, see `cvgnn.data.graph.Cutout`; None for a whole graph.
+        hops, whole_nodes: of a compact store, see `cvgnn.data.graph.Cutout`; None for a whole graph.
     """
 
     name: _String
@@ -140,7 +149,9 @@ class GraphFields:
     named: _Bool
     PX_normalization: Annotated[str | None, _Normalization]
     preprocessing: Annotated[dict[str, Any] | None, _Object]
+    edge_class_names: Annotated[tuple[str, ...] | None, _Names]
     hops: Annotated[int | None, _Hops]
+    whole_nodes: Annotated[int | None, _WholeNodes]
 
 
 @final
@@ -263,7 +274,7 @@ def _parse(body: dict[str, Any]) -> StoreHeader:
     graph = check_fields(GraphFields, fields, f"'graph' of {HEADER}")
     names, count = graph.class_names, graph.num_classes
     require(names is None or len(names) == count, f"{HEADER} has {len(names or ())} class names for {count} classes")
-    shapes = _expected_shapes(graph)
+    shapes = _expected_shapes(graph, body["arrays"])
     arrays = {
         name: check_fields(ArrayEntry, entry, f"{name!r} of {HEADER}")
         for name, entry in _check_keys(body["arrays"], shapes, f"'arrays' of {HEADER}").items()
@@ -275,8 +286,12 @@ def _parse(body: dict[str, Any]) -> StoreHeader:
         shape = shapes[name]
         if name in ("x_values", "PX_values"):
             shape = arrays[name.replace("values", "indices")].shape
+        elif name in ("edge_label", "edge_split"):
+            shape = arrays["edge_label_index"].shape[1:]
+        elif name == "graph_names":
+            shape = arrays["y"].shape[:1]
         elif name == "y" and entry.dtype != "<i8":  # several labels a node, or numbers
-            shape = (graph.num_nodes, graph.num_classes)
+            shape = (*shape, graph.num_classes)
         wanted = "[" + ", ".join("any" if size is None else str(size) for size in shape) + "]"
         agrees = len(shape) == len(entry.shape) and all(
             size in (None, have) for size, have in zip(shape, entry.shape, strict=True)
@@ -295,12 +310,19 @@ def _check_keys(values: object, keys: Collection[str], where: str) -> dict[str, 
     return values
 
 
-def _expected_shapes(graph: GraphFields) -> dict[str, tuple[int | None, ...]]:
-    """Shape of every array that the fields imply; None for any size."""
+def _expected_shapes(graph: GraphFields, there: object) -> dict[str, tuple[int | None, ...]]:
+    """Shape of every array that the fields imply, and the arrays that are `there`; None for any size."""
     n, e, f = graph.num_nodes, graph.num_edges, graph.num_features
+    names = set(there) if isinstance(there, dict) else set()
+    of_graphs = "graph_ids" in names
     shapes: dict[str, tuple[int | None, ...]] = {
-        "indptr": (n + 1,), "indices": (e,), "y": (n,), "train_ids": (None,), "val_ids": (None,), "test_ids": (None,)
+        "indptr": (n + 1,), "indices": (e,), "y": (None if of_graphs else n,), **dict.fromkeys(IDS, (None,))
     }  # fmt: skip
+    if of_graphs:
+        shapes |= {"graph_ids": (n,)} | ({"graph_names": (None,)} if "graph_names" in names else {})
+    if "edge_label_index" in names:
+        shapes |= {"edge_label_index": (2, None), "edge_label": (None,)}
+        shapes |= {"edge_split": (None,)} if "edge_split" in names else {}
     if graph.weighted:
         shapes["edge_weight"] = (e,)
     if graph.named:

@@ -73,10 +73,10 @@ def _add_sparse(writer: StoreWriter, P: Propagation, X: SparseFeatures) -> None:
     indices = writer.stream("PX_indices", np.int32)
     values = writer.stream("PX_values", P.left.numpy().dtype)
     for first, last in row_blocks(_cumulative_cost(P, X), _ENTRIES_PER_BLOCK):
-        block = P.sparse_product_rows(X, first, last)
-        indptr[first + 1 : last + 1] = indptr[first] + block.indptr[1:]
-        indices.append(block.indices.astype(np.int32))
-        values.append(block.data.astype(values.dtype))
+        offsets, columns, data = P.sparse_product_rows(X, first, last)
+        indptr[first + 1 : last + 1] = indptr[first] + offsets[1:]
+        indices.append(columns)
+        values.append(data)
         writer.progress("P X", last / P.num_nodes)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from cvgnn.data import Graph, SparseFeatures
 from cvgnn.data.propagation import AGGREGATIONS, Aggregation
 from cvgnn.data.store.propagated_features import add_product
-from cvgnn.data.store.store_reader import COMMON_ARRAYS, COMMON_FIELDS
+from cvgnn.data.store.store_reader import COMMON_ARRAYS, COMMON_FIELDS, NAMES
 from cvgnn.data.store.store_writer import StoreWriter
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.utils.progress import ProgressCallback
@@ -31,16 +31,15 @@ def write_store(
     if propagate is not None and propagate not in AGGREGATIONS:
         raise unknown_name("normalization", propagate, AGGREGATIONS)
     require(graph.cutout is None, "a compact store is not written again; copy its folder, or compact the whole graph")
-    require(graph.edge_label is None, "a store holds no labels of edges; train on the .npz file, or leave them out")
-    require(graph.graph_ids is None, "a store holds one graph, not a set of graphs; train on the .npz file")
     with StoreWriter(path, progress=progress) as writer:
         for name in COMMON_ARRAYS:
             tensor: Tensor | None = getattr(graph, name)
             if tensor is not None:
                 _write_matrix(writer, name, tensor)
         _write_matrix(writer, "x", graph.x)
-        if graph.node_names is not None:
-            writer.write("node_names", plain_names(graph.node_names))
+        for name in NAMES:
+            if getattr(graph, name) is not None:
+                writer.write(name, plain_names(getattr(graph, name)))
         normalization = propagate or (None if graph.PX is None else graph.PX_normalization)
         if graph.PX is not None and normalization == graph.PX_normalization and graph.PX.dtype == graph.x.dtype:
             _write_matrix(writer, "PX", graph.PX)

@@ -26,10 +26,17 @@ from cvgnn.errors import CvgnnError
 from cvgnn.utils.checked_json import short
 from cvgnn.utils.progress import ProgressCallback, no_progress
 
-COMMON_FIELDS = ("name", "num_classes", "class_names", "directed", "split", "PX_normalization", "preprocessing")
+COMMON_FIELDS = (
+    "name", "num_classes", "class_names", "directed", "split", "PX_normalization", "preprocessing", "edge_class_names",
+)  # fmt: skip
 """Fields of the header that are fields of `Graph`."""
-COMMON_ARRAYS = ("indptr", "indices", "edge_weight", "y", "train_ids", "val_ids", "test_ids")
-"""Arrays of a store that are fields of `Graph`; only `edge_weight` may be missing."""
+COMMON_ARRAYS = (
+    "indptr", "indices", "edge_weight", "y", "train_ids", "val_ids", "test_ids", "edge_label_index", "edge_label",
+    "edge_split", "graph_ids",
+)  # fmt: skip
+"""Arrays of a store that are fields of `Graph`; `edge_weight` and the last four may be missing."""
+NAMES = ("node_names", "graph_names")
+"""Arrays of the user's own ids; they may be missing."""
 
 _BYTES_PER_READ = 1 << 22
 
@@ -51,14 +58,16 @@ def open_store(path: Path) -> Graph:
     folder = Path(path)
     header = read_header(folder)
     arrays = {name: map_array(folder, entry) for name, entry in header.arrays.items()}
-    tensors = {name: as_tensor(array) for name, array in arrays.items() if name != "node_names"}
+    tensors = {name: as_tensor(array) for name, array in arrays.items() if name not in NAMES}
     fields: dict[str, Any] = {name: getattr(header.graph, name) for name in COMMON_FIELDS}
     fields |= {name: tensors.get(name) for name in COMMON_ARRAYS}
     fields |= {form: get_features(tensors, form, header.graph.num_features) for form in ("x", "PX")}
+    fields |= {name: arrays.get(name) for name in NAMES}
     cutout = None
     if (hops := header.graph.hops) is not None:
-        cutout = Cutout(ids=tensors["whole_ids"], row_sums=tensors["whole_row_sums"], hops=hops)
-    graph = Graph(**fields, node_names=arrays.get("node_names"), cutout=cutout, validated=True)
+        cutout = Cutout(ids=tensors["whole_ids"], row_sums=tensors["whole_row_sums"], hops=hops,
+                        num_nodes=header.graph.whole_nodes or header.graph.num_nodes)  # fmt: skip
+    graph = Graph(**fields, cutout=cutout, validated=True)
     contents_check.check_small(folder, graph)
     return graph
 

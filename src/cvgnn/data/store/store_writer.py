@@ -26,7 +26,7 @@ from cvgnn.utils.progress import ProgressCallback, no_progress
 _PIECE = 1 << 20
 _DEFAULTS = {
     "name": "graph", "class_names": None, "directed": False, "split": "given", "PX_normalization": None,
-    "preprocessing": None, "hops": None,
+    "preprocessing": None, "hops": None, "whole_nodes": None, "edge_class_names": None,
 }  # fmt: skip
 
 
@@ -161,8 +161,8 @@ class StoreWriter:
 
         Args:
             fields: `num_classes`; `num_features` for sparse features; and, where they differ from those of a
-                `cvgnn.Graph`, `name`, `class_names`, `directed`, `split`, `PX_normalization`, `preprocessing`. The
-                rest follows from the arrays.
+                `cvgnn.Graph`, `name`, `class_names`, `directed`, `split`, `PX_normalization`, `preprocessing`,
+                `edge_class_names`. The rest follows from the arrays.
         """
         folder = self._required_folder()
         with report_write_errors(self.path):

@@ -15,7 +15,7 @@ from cvgnn.lab.report.colors import CurveStyle, curve_style
 from cvgnn.lab.report.typesetting import typeset
 
 MAX_POINTS = 400
-_MIN_EPOCHS_FOR_FLOOR = 20  # shorter curves are mostly their steep rise
+_MIN_EPOCHS_FOR_SPAN = 20  # shorter curves are mostly their steep rise
 
 
 @final
@@ -68,23 +68,25 @@ class Panel:
 
     Args:
         title: the text above it.
-        kind: the unit of its values: "accuracy", "loss", or "plain" in a diagnosis.
+        kind: the unit of its values: "percent" for shares, "number", or "plain" in a diagnosis.
         curves: what it shows.
-        floor: where the y axis starts if it leaves out the steep rise of the first epochs; None for the whole range.
+        span: what the y axis shows if it leaves out the steep first epochs; None for the whole range.
         log_x, log_y: whether an axis is logarithmic.
         points: whether the points are drawn without lines between them: a scatter plot.
         x_label: the title of the x axis, if it is not the chart's.
+        y_label: that of the y axis, if it is not the panel's.
         x_ticks: the names of the positions 0, 1, ... on an x axis without numbers.
     """
 
     title: str
     kind: str
     curves: Sequence[Curve]
-    floor: float | None = None
+    span: tuple[float, float] | None = None
     log_x: bool = False
     log_y: bool = False
     points: bool = False
     x_label: str = ""
+    y_label: str = ""
     x_ticks: Sequence[str] = ()
     note: str = field(init=False)
     """A sentence on the curves that cannot be seen apart."""
@@ -174,14 +176,16 @@ def kept_points(values: Sequence[float], most: int) -> list[int]:
     return sorted({0, *extremes, len(values) - 1})
 
 
-def axis_floor(curves: Sequence[Curve]) -> float | None:
-    """The lowest value after the first tenth of the x axis, if the y axis becomes much shorter by starting there."""
+def axis_span(curves: Sequence[Curve], *, larger_is_better: bool) -> tuple[float, float] | None:
+    """The range of the y axis without the worst values of the first tenth of the x axis, if it becomes much shorter."""
     points = [(x, low, high) for c in curves for x, low, high in zip(c.x, c.low, c.high, strict=True)]
-    if max((len(c.x) for c in curves), default=0) < _MIN_EPOCHS_FOR_FLOOR:
+    if max((len(c.x) for c in curves), default=0) < _MIN_EPOCHS_FOR_SPAN:
         return None
     xs, lows, highs = zip(*points, strict=True)
-    later = min(low for x, low, _ in points if x >= min(xs) + (max(xs) - min(xs)) / 10)
-    return later if max(highs) - later < 0.6 * (max(highs) - min(lows)) else None
+    later = [(low, high) for x, low, high in points if x >= min(xs) + (max(xs) - min(xs)) / 10]
+    worst = min(low for low, _ in later) if larger_is_better else max(high for _, high in later)
+    span = (worst, max(highs)) if larger_is_better else (min(lows), worst)
+    return span if span[1] - span[0] < 0.6 * (max(highs) - min(lows)) else None
 
 
 def coincidence_note(curves: Sequence[Curve], *, log: bool = False) -> str:

@@ -28,13 +28,13 @@ def curve_style(number: int, *, reference: bool = False) -> CurveStyle:
     return color, len(DASHES) + number % len(REFERENCE_DASHES) if reference else dash
 
 
-def heat_color(value: float, low: float, high: float) -> str:
-    """The color of a value on the scale from `low` to `high`: the higher the darker.
+def heat_color(value: float, light: float, dark: float) -> str:
+    """The color of a value on the scale from `light` to `dark`, whichever of them is the higher.
 
     >>> heat_color(0.0, 0.0, 1.0), heat_color(1.0, 0.0, 1.0)
     ('#f5f9fd', '#0c2c62')
     """
-    share = (value - low) / (high - low) if high > low else 0.5
+    share = (value - light) / (dark - light) if dark != light else 0.5
     stops = np.linspace(0, 1, len(_SCALE))
     channels = (np.interp(share, stops, channel) for channel in zip(*_SCALE, strict=True))
     return "#" + "".join(f"{round(float(channel)):02x}" for channel in channels)

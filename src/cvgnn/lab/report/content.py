@@ -25,14 +25,15 @@ from cvgnn.lab.report.charts import Chart, diagnosis_charts, unique_key
 from cvgnn.lab.report.evaluation_charts import evaluation_charts
 from cvgnn.lab.report.option_charts import HeatMapSet, heat_maps, search_charts
 from cvgnn.lab.report.report_tables import AccuracyTable, AppendixTable, accuracy_table, appendix_b
-from cvgnn.lab.report.run_groups import KEYS, RunGroup, best, count, group_runs, ties, varying
+from cvgnn.lab.report.run_groups import KEYS, RunGroup, best, count, group_runs, metric_word, ties, varying
 from cvgnn.lab.report.run_reader import RunCollection
 from cvgnn.lab.report.training_charts import training_charts
 from cvgnn.lab.report.typesetting import as_html, option_name
 from cvgnn.lab.sweep.jobs import format_value
-from cvgnn.utils.formatting import format_percent
+from cvgnn.lab.sweep.result_tables import mean_note, metrics_of, top_name
+from cvgnn.lab.sweep.summary import format_metric
+from cvgnn.training.tasks import result_keys
 
-_ACCURACY_TABLES = {"table5": "Table 5, by both protocols", "accuracies": "Test accuracy, by both protocols"}
 _DIAGNOSES = {
     "estimator": "Bias and variance of the gradient",
     "history": "Age and error of the histories",
@@ -43,7 +44,8 @@ _DIAGNOSES = {
 
 # What templates use besides the report.
 _GLOBALS = {"KEYS": KEYS, "best": best, "paper_accuracy": paper_accuracy, "paper_runs": paper_runs,
-            "format_percent": format_percent, "format_value": format_value, "ties": ties,
+            "format_metric": format_metric, "format_value": format_value, "mean_note": mean_note,
+            "metrics_of": metrics_of, "result_keys": result_keys, "ties": ties, "top_name": top_name,
             "varying": varying}  # fmt: skip
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("scale", "dom", "chart", "zoom", "parallel", "report")
@@ -94,13 +96,12 @@ class Report:
 def build(collected: RunCollection) -> Report:
     """Group the runs, choose the best settings, and make the charts and tables."""
     groups, duplicates = group_runs(collected.runs)
+    word, others = metric_word(groups), accuracy_table(groups, False)
     charts = [ReportSection(key=chart.key, title=chart.title, charts=[chart]) for chart in training_charts(groups)]
     sections = [
         *(section for section in charts if section.key == "accuracy"),
-        *(
-            ReportSection(key=key, title=title, accuracies=accuracy_table(groups, as_in_paper=key == "table5"))
-            for key, title in _ACCURACY_TABLES.items()
-        ),
+        ReportSection(key="table5", title="Table 5, by both protocols", accuracies=accuracy_table(groups, True)),
+        ReportSection(key="accuracies", title=f"Test {word}, by both protocols", accuracies=others),
         *(section for section in charts if section.key != "accuracy"),
         ReportSection(key="appendix-b", title="Best settings (Appendix B)", appendix=appendix_b(groups)),
         ReportSection(key="heat", title="Hyperparameter heat maps", heat_maps=heat_maps(groups)),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cvgnn.lab.report import run_groups
 from cvgnn.lab.report.charts import Chart, ChartView, Curve, Panel, PanelRow
-from cvgnn.lab.report.colors import curve_style
 from cvgnn.lab.report.run_groups import RunGroup, best
 
 _MOST_CLASSES = 60  # that still have room on an axis
@@ -30,16 +29,20 @@ def evaluation_charts(groups: Sequence[RunGroup]) -> list[Chart]:
             names = results[0].get("class_names")
             named = isinstance(names, list) and len(names) == len(columns[0])
             ticks = [str(name)[:20] for name in names or ()] if named else [str(c) for c in range(len(columns[0]))]
-            curve = _curve(range(len(ticks)), columns, part[0].dataset)
-            f1.append(Panel(part[0].dataset, "accuracy", [curve], points=True, x_label="class", x_ticks=ticks))
+            each = list(zip(*columns, strict=True))
+            curve = Curve.over_runs(list(range(len(ticks))), each, label=part[0].dataset)
+            f1.append(
+                Panel(part[0].dataset, "percent", [curve], points=True, y_label="F1", x_label="class", x_ticks=ticks)
+            )
         for result in results[:1]:
             x, y = (_shares(result, "calibration", name, gaps=True) for name in ("confidence", "accuracy"))
             pairs = zip(x or (), y or (), strict=False)
             bins = [(p, share) for p, share in pairs if p is not None and share is not None]
             if bins and len(bins) <= _MOST_BINS:
-                points = _curve([p for p, _ in bins], [[share for _, share in bins]], part[0].dataset)
-                line = _curve([0.0, 1.0], [[0.0, 1.0]], "right as often as said", reference=True)
-                reliability.append(Panel(part[0].dataset, "accuracy", [points, line]))
+                confidence, right = [p for p, _ in bins], [[share] for _, share in bins]
+                points = Curve.over_runs(confidence, right, label=part[0].dataset)
+                line = Curve.over_runs([0.0, 1.0], [[0.0], [1.0]], label="right as often as said", reference=True)
+                reliability.append(Panel(part[0].dataset, "percent", [points, line], y_label="accuracy"))
     charts = []
     if f1:
         charts.append(Chart("classes", "F1 by class", _F1, "class", [ChartView("", [PanelRow("", f1)])]))
@@ -48,20 +51,6 @@ def evaluation_charts(groups: Sequence[RunGroup]) -> list[Chart]:
         x_label = "probability of the predicted class"
         charts.append(Chart("reliability", "Calibration", _RELIABILITY, x_label, [ChartView("", rows)]))
     return charts
-
-
-def _curve(x: Iterable[float], columns: Sequence[Sequence[Any]], label: str, *, reference: bool = False) -> Curve:
-    points = list(zip(*columns, strict=True))
-    return Curve(
-        x=list(x),
-        mean=[sum(values) / len(values) for values in points],
-        low=[min(values) for values in points],
-        high=[max(values) for values in points],
-        runs=[len(values) for values in points],
-        label=label,
-        style=curve_style(0),
-        reference=reference,
-    )
 
 
 def _shares(result: dict[str, Any], table: str, name: str, *, gaps: bool = False) -> list[float | None] | None:

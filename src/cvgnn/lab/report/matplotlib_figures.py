@@ -122,7 +122,7 @@ def _draw_legend(figure: Figure, curves: Sequence[Curve], *, max_columns: int, p
 
 
 def _draw_panel(ax: Axes, panel: Panel, x_label: str, title: str) -> None:
-    factor, plain = 100 if panel.kind == "accuracy" else 1, panel.kind == "plain"
+    factor, plain = 100 if panel.kind == "percent" else 1, panel.kind == "plain"
     # A dashed curve is drawn above a solid one that it may coincide with.
     for curve in sorted(panel.curves, key=lambda curve: curve.style[1]):
         style = _line_style(curve)
@@ -144,14 +144,13 @@ def _draw_panel(ax: Axes, panel: Panel, x_label: str, title: str) -> None:
     for axis in (ax.xaxis, ax.yaxis):
         if axis.get_scale() == "log":
             _limit_labels(axis)
-    if panel.floor is not None:
-        top = factor * max(value for curve in panel.curves for value in curve.high)
-        margin = 0.05 * (top - factor * panel.floor)
-        ax.set_ylim(factor * panel.floor - margin, top + margin)
+    if panel.span is not None:
+        bottom, top = (factor * value for value in panel.span)
+        ax.set_ylim(bottom - 0.05 * (top - bottom), top + 0.05 * (top - bottom))
     if panel.x_ticks:
         ax.set_xticks(range(len(panel.x_ticks)), panel.x_ticks, **_TEXT)
         ax.set_xlim(-0.5, len(panel.x_ticks) - 0.5)
-    y_label = {"accuracy": "accuracy in %", "loss": "loss"}.get(panel.kind, panel.title)
+    y_label = (panel.y_label or panel.title) + " in %" * (panel.kind == "percent")
     for text, words in ((ax.title, title), (ax.xaxis.label, x_label), (ax.yaxis.label, y_label)):
         text.set(**_text(words, plain=plain))
     if panel.note:
@@ -230,7 +229,7 @@ def _draw_heat_maps(maps: HeatMapSet) -> Figure:
     counts = [len(row) for row in titles]
     size = (max(counts) * (width + 0.2), len(counts) * height + 0.14 * extra_lines + 0.3)
     figure, axes = _subplots(counts, size)
-    figure.suptitle(f"{maps.dataset}: validation accuracy in %", **_TEXT)
+    figure.suptitle(f"{maps.dataset}: {maps.title}", **_TEXT)
     paper = any(cell.paper for heat_map in everything for row in heat_map.rows for cell in row if cell is not None)
     figure.supxlabel("framed: the best of a method" + "; †: the paper's setting" * paper)
     for row, row_axes, row_titles in zip(maps.methods.values(), axes, titles, strict=True):
@@ -243,17 +242,15 @@ def _draw_heat_maps(maps: HeatMapSet) -> Figure:
 def _draw_heat_map(ax: Axes, heat_map: HeatMap, maps: HeatMapSet) -> None:
     from matplotlib.patches import Rectangle
 
-    for y, row in enumerate(heat_map.rows):
-        for x, cell in enumerate(row):
-            if cell is None:
-                continue
-            background, color = maps.colors(cell)
-            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=background, edgecolor="white"))
-            if cell.best:
-                frame = Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, edgecolor=COLORS[1], linewidth=1.8)
-                ax.add_patch(frame)
-            text, weight = f"{100 * cell.value:.1f}" + "†" * cell.paper, "bold" if cell.best else "normal"
-            ax.text(x, y, text, ha="center", va="center", color=color, fontweight=weight)
+    cells = [(x, y, cell) for y, row in enumerate(heat_map.rows) for x, cell in enumerate(row) if cell is not None]
+    for x, y, cell in cells:
+        background, color = maps.colors(cell)
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=background, edgecolor="white"))
+        if cell.best:
+            frame = Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, edgecolor=COLORS[1], linewidth=1.8)
+            ax.add_patch(frame)
+        weight = "bold" if cell.best else "normal"
+        ax.text(x, y, cell.text + "†" * cell.paper, ha="center", va="center", color=color, fontweight=weight)
     ax.set(xlim=(-0.5, len(heat_map.x) - 0.5), ylim=(len(heat_map.y) - 0.5, -0.5))
     ax.set_xticks(range(len(heat_map.x)), heat_map.x)
     ax.set_yticks(range(len(heat_map.y)), heat_map.y)
@@ -268,8 +265,5 @@ def _subplots(counts: Sequence[int], size: tuple[float, float]) -> tuple[Figure,
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size)
-    grid = figure.subplots(len(counts), max(counts), squeeze=False)
-    for row, used in zip(grid, counts, strict=True):
-        for ax in row[used:]:
-            ax.set_axis_off()
-    return figure, [list(row[:used]) for row, used in zip(grid, counts, strict=True)]
+    grid = figure.add_gridspec(len(counts), max(counts))
+    return figure, [[figure.add_subplot(grid[row, i]) for i in range(count)] for row, count in enumerate(counts)]

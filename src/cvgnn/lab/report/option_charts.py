@@ -1,5 +1,5 @@
-"""Charts of validation accuracy by option: heat maps of a grid; of a random search, a scatter plot for each option and
-all options in parallel coordinates."""
+"""Charts of the validation metric by option: heat maps of a grid; of a random search, a scatter plot of each option
+and all options in parallel coordinates."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from cvgnn.lab.report.run_groups import TUNED, RunGroup, best, count, levels, nu
 from cvgnn.lab.report.training_charts import curve_styles
 from cvgnn.lab.report.typesetting import option_name
 from cvgnn.lab.sweep.jobs import format_value
+from cvgnn.training.tasks import METRICS
 
 MAX_MAPS = 6  # of one method, side by side; if there were more, a cell is the best over the other options
 _MAX_LONE_LEVELS = 8  # values of a lone option in a heat map of one row
@@ -26,17 +27,18 @@ MAX_LINES = 300
 
 _LOG_FROM = 20  # the ratio of a range's ends from which its axis is logarithmic
 _MAX_TICKS = 7
-_VALUE = "val_accuracy"
-_SCATTER = "A point is a setting: its validation accuracy at the best epoch, mean over runs. Bar: lowest to highest."
-_PARALLEL = "A line is a setting, from option to option to its validation accuracy: the stronger its color, the better."
+_SCATTER = "A point is a setting: its validation metric at the best epoch, mean over runs. Bar: lowest to highest."
+_PARALLEL = "A line is a setting, from option to option to its validation metric: the stronger its color, the better."
 
 
 @final
 @dataclass(frozen=True)
 class HeatCell:
-    """The mean validation accuracy of a setting, its details, and whether it is the method's best and the paper's."""
+    """The mean validation metric of a setting, as text too, its details, and whether it is the method's best and the
+    paper's."""
 
     value: float
+    text: str
     details: str
     best: bool
     paper: bool
@@ -58,24 +60,25 @@ class HeatMap:
 @final
 @dataclass(frozen=True)
 class HeatMapSet:
-    """All maps of a data set, by method, on one color scale from `low` (or less) to `high`."""
+    """All maps of a data set, by method, on one color scale from `worst` (or worse) to `best`."""
 
     dataset: str
+    title: str
     caption: str
-    low: float
-    high: float
+    worst: float
+    best: float
     methods: dict[str, list[HeatMap]]
 
     def colors(self, cell: HeatCell) -> tuple[str, str]:
         """The colors of a cell's background and text."""
-        background = heat_color(cell.value, self.low, self.high)
+        background = heat_color(cell.value, self.worst, self.best)
         return background, text_color(background)
 
 
 def heat_maps(groups: Sequence[RunGroup]) -> list[HeatMapSet]:
     """The maps of every data set on which a method was run with several values of an option."""
     variants = run_groups.variant_options(groups)
-    measured = [group for group in groups if group.mean("val_accuracy") is not None]
+    measured = [group for group in groups if group.mean("val") is not None]
     return [made for part in run_groups.by_dataset(measured) if (made := _heat_map_set(part, variants)) is not None]
 
 
@@ -95,20 +98,36 @@ def _heat_map_set(part: Sequence[RunGroup], variants: Sequence[str]) -> HeatMapS
             drawn = [group for c in combinations if len(c) > 1 for group in c] or method
             single |= len(drawn) < len(method)
         maps[method[0].method(variants)] = _maps(drawn, axes, rest)
-    values = sorted(cell.value for made in maps.values() for m in made for row in m.rows for cell in row if cell)
-    # The scale starts at the first quartile where a few failed settings would make all others look the same.
-    low, high = values[len(values) // 4], values[-1]
-    low = low if high - low < (high - values[0]) / 2 else values[0]
-    lightest = f"{100 * low:.1f}{' or less' if low > values[0] else ''}"
+    metric = part[0].metric
+    values = [cell.value for made in maps.values() for m in made for row in m.rows for cell in row if cell]
+    values.sort(reverse=not METRICS[metric].larger_is_better)  # from the worst to the best
+    light, dark = light_end(values), values[-1]
+    lightest = f"{short_metric(metric, light)}{' or worse' if light != values[0] else ''}"
+    title = f"validation {metric}" + " in %" * METRICS[metric].share
     sentences = {
-        "Validation accuracy in % at the best epoch, mean over runs. Framed: the best setting of a method.": True,
+        f"{title.capitalize()} at the best epoch, mean over runs. Framed: the best setting of a method.": True,
         "†: the paper's tuned setting.": part[0].dataset in PAPER_DATASETS,
         "A cell is the best over the options that are not shown.": hidden,
         "Combinations with a single setting are not drawn.": single,
-        f"Colors go from {lightest} (light) to {100 * high:.1f} (dark).": True,
+        f"Colors go from {lightest} (light) to {short_metric(metric, dark)} (dark).": True,
     }
     caption = " ".join(sentence for sentence, holds in sentences.items() if holds)
-    return HeatMapSet(part[0].dataset, caption, low, high, maps)
+    return HeatMapSet(part[0].dataset, title, caption, light, dark, maps)
+
+
+def light_end(values: Sequence[float]) -> float:
+    """Where the scale of colors starts: at the first quartile if a few bad settings would make all others look alike.
+
+    Args:
+        values: from the worst to the best.
+    """
+    quartile = values[len(values) // 4]
+    return quartile if abs(values[-1] - quartile) < abs(values[-1] - values[0]) / 2 else values[0]
+
+
+def short_metric(metric: str, value: float) -> str:
+    """A value for a small cell: a share in percent with one digit, else three digits."""
+    return f"{100 * value:.1f}" if METRICS[metric].share else f"{value:.3g}"
 
 
 def axes_of(methods: Sequence[Sequence[RunGroup]]) -> list[str]:
@@ -149,16 +168,16 @@ def _maps(groups: Sequence[RunGroup], axes: Sequence[str], rest: Sequence[str]) 
 def _cell(part: Sequence[RunGroup], place: dict[str, Any], winner: RunGroup | None) -> HeatCell | None:
     here = [g for g in part if all(g.options[name] == value for name, value in place.items() if name)]
     group = best(here, by="validation")
-    value = None if group is None else group.mean("val_accuracy")
+    value = None if group is None else group.mean("val")
     if group is None or value is None:
         return None
     finished = seeds(run for run in group.runs if run.result is not None)
     details = (
-        f"{group.describe(['optimizer', *_AXIS_ORDER])}: validation {group.percent('val_accuracy')}, "
-        f"test at the best validation epoch {group.percent('test_accuracy')}; seeds {finished}"
+        f"{group.describe(['optimizer', *_AXIS_ORDER])}: validation {group.text('val')}, "
+        f"test at the best validation epoch {group.text('test')}; seeds {finished}"
     )
     paper = group.recipe is not None and all(group.options[name] == group.recipe[name] for name in TUNED)
-    return HeatCell(value, details, group is winner, paper)
+    return HeatCell(value, short_metric(group.metric, value), details, group is winner, paper)
 
 
 @final
@@ -234,7 +253,7 @@ def search_charts(groups: Sequence[RunGroup]) -> list[Chart]:
     variants = run_groups.variant_options(groups)
     styles = curve_styles({group.method(variants): group.optimizer for group in groups})
     scatter, parallel = [], []
-    for part in run_groups.by_dataset(group for group in groups if group.mean(_VALUE) is not None):
+    for part in run_groups.by_dataset(group for group in groups if group.mean("val") is not None):
         methods = partition(part, lambda g: g.method(variants))
         searched = [method for method in methods if len(method) > 1]
         if is_scattered(searched):
@@ -246,8 +265,9 @@ def search_charts(groups: Sequence[RunGroup]) -> list[Chart]:
             parallel.append(PanelRow(part[0].dataset, [_parallel_panel(part, axes)]))
     if not scatter:
         return []
+    title = f"{run_groups.metric_word(groups).capitalize()} by option"
     return [
-        Chart("search", "Accuracy by option", _SCATTER, "", [ChartView("", scatter)]),
+        Chart("search", title, _SCATTER, "", [ChartView("", scatter)]),
         Chart("parallel", "All options of a setting", f"{_PARALLEL} Thick: the best.", "", [ChartView("", parallel)]),
     ]
 
@@ -256,28 +276,30 @@ def _scatter_panel(axis: OptionAxis, methods: dict[str, list[RunGroup]], styles:
     curves = []
     for label, method in methods.items():
         ordered = sorted(method, key=lambda g: axis.at(g.options[axis.name]))
-        runs = [[float(result[_VALUE]) for result in group.results] for group in ordered]
+        runs = [group.values("val") for group in ordered]
         x = [axis.at(group.options[axis.name]) for group in ordered]
         curves.append(Curve.over_runs(x, runs, label=label, style=styles[label]))
     ticks = [] if axis.numeric else [format_value(value) for value in axis.values]
-    label = option_name(axis.name)
-    return Panel("validation accuracy", "accuracy", curves, log_x=axis.log, points=True, x_label=label, x_ticks=ticks)
+    group, label = next(iter(methods.values()))[0], option_name(axis.name)
+    title = f"validation {group.metric}"
+    return Panel(title, group.unit, curves, log_x=axis.log, points=True, x_label=label, x_ticks=ticks)
 
 
 def _parallel_panel(groups: Sequence[RunGroup], axes: Sequence[OptionAxis]) -> ParallelPanel:
-    """The plot of a data set's settings; the last axis is the accuracy in percent."""
-    means = {group: 100 * (group.mean(_VALUE) or 0.0) for group in groups}
-    ordered = sorted(groups, key=lambda group: means[group])[-MAX_LINES:]
-    winner, middle = best(ordered, by="validation"), means[ordered[len(ordered) // 4]]
-    low, high = means[ordered[0]], max(means.values())
-    # A few failed settings must not make all others look the same.
-    pale = middle if high - middle < (high - low) / 2 else low
-    result = OptionAxis("validation accuracy in %", (low, high), may_be_log=False)
+    """The plot of a data set's settings; the last axis is the metric."""
+    metric = METRICS[groups[0].metric]
+    means = {group: (100 if metric.share else 1) * (group.mean("val") or 0.0) for group in groups}
+    ordered = sorted(groups, key=lambda group: means[group], reverse=not metric.larger_is_better)[-MAX_LINES:]
+    winner = best(ordered, by="validation")
+    values = [means[group] for group in ordered]
+    pale, strong = light_end(values), values[-1]
+    name = f"validation {groups[0].metric}" + " in %" * metric.share
+    result = OptionAxis(name, sorted((values[0], values[-1])), may_be_log=False)
     lines = []
     for group in sorted(ordered, key=lambda g: g is winner):
         at = [axis.share(group.options[axis.name]) for axis in axes] + [result.share(means[group])]
-        share = (means[group] - pale) / (high - pale) if high > pale else 1.0
-        text = f"{group.describe(axis.name for axis in axes)}: {group.percent(_VALUE)} %"
+        share = (means[group] - pale) / (strong - pale) if strong != pale else 1.0
+        text = f"{group.describe(axis.name for axis in axes)}: {group.text('val', unit=' %')}"
         more = f", {count(len(group.results), 'run')}" if len(group.results) > 1 else ""
         lines.append(ParallelLine(at, round(max(0.0, share), 3), group is winner, text + more))
     return ParallelPanel("", [ParallelAxis(option_name(a.name), a.ticks()) for a in (*axes, result)], lines)

@@ -1,4 +1,4 @@
-"""Accuracies by both protocols, as Table 5 for the paper's settings, and the tuned settings of Appendix B."""
+"""Test metrics by both protocols, as Table 5 for the paper's settings, and the tuned settings of Appendix B."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from cvgnn.lab.recipes import PAPER_OPTIMIZERS, paper_accuracy
 from cvgnn.lab.report import run_groups
 from cvgnn.lab.report.run_groups import TUNED, Choice, RunGroup, best, levels, partition, position, variant_options
 from cvgnn.lab.report.typesetting import option_name
-from cvgnn.lab.sweep.accuracy_tables import ranks
 from cvgnn.lab.sweep.jobs import format_value
+from cvgnn.lab.sweep.result_tables import mean_note, metrics_of, ranks, top_name
+from cvgnn.training.tasks import METRICS
 
 
 @final
@@ -27,8 +28,9 @@ class Cell:
 @final
 @dataclass(frozen=True)
 class AccuracyTable:
-    """Test accuracies by optimizer. A row is a name and the optimizers' cells; a heading has None instead of cells."""
+    """Test metrics by optimizer. A row is a name and the optimizers' cells; a heading has None instead of cells."""
 
+    caption: str
     optimizers: Sequence[str]
     rows: Sequence[tuple[Cell, Mapping[str, Cell] | None]]
     notes: Sequence[str]
@@ -52,8 +54,8 @@ class AppendixTable:
     methods: Sequence[Sequence[RunGroup]]
 
 
-def accuracy_table(groups: Sequence[RunGroup], *, as_in_paper: bool) -> AccuracyTable | None:
-    """The test accuracies of every data set and optimizer, by the paper's protocol and by validation.
+def accuracy_table(groups: Sequence[RunGroup], as_in_paper: bool) -> AccuracyTable | None:
+    """The test metrics of every data set and optimizer, by the paper's protocol and by validation.
 
     Args:
         groups: all settings of the report.
@@ -71,40 +73,45 @@ def accuracy_table(groups: Sequence[RunGroup], *, as_in_paper: bool) -> Accuracy
         by_optimizer = {c: [g for g in part if g.optimizer == c] for c in columns}
         several |= any(len(tried) > 1 for tried in by_optimizer.values())
         paper = {c: paper_accuracy(dataset, c) for c in columns} if as_in_paper else {}
-        rows.append((Cell(", ".join(filter(None, (dataset, part[0].describe(variants))))), None))
+        metric = part[0].metric
+        heading = (dataset, part[0].describe(variants), metric if metric != "accuracy" else "")
+        rows.append((Cell(", ".join(filter(None, heading))), None))
         if paper:
-            cells = {c: Cell(f"{paper[c]:.2f}", rank) for c, rank in _ranks(paper).items()}
+            texts = {c: f"{number:.2f}" for c, number in paper.items()}
+            cells = {c: Cell(texts[c], rank) for c, rank in ranks(texts).items()}
             rows.append((Cell("published", small="the paper's Table 5"), cells))
-        name = Cell("ours, paper's protocol", small="highest test accuracy over epochs: chosen by test accuracy")
-        rows.append((name, _accuracies(by_optimizer, "test", "max_test_accuracy", paper)))
+        name = Cell(
+            "ours, paper's protocol", small=f"{top_name([metric])} test {metric} over epochs: chosen by test {metric}"
+        )
+        rows.append((name, _cells(by_optimizer, "test", "top_test", paper)))
         name = Cell("ours, validation protocol", small="at the best validation epoch: the number to stand for")
-        rows.append((name, _accuracies(by_optimizer, "validation", "test_accuracy", {})))
+        rows.append((name, _cells(by_optimizer, "validation", "test", {})))
         notes += _differences(part)
     if several:
         notes.append(
-            "Where several settings were run, the paper's protocol takes the one with the highest such accuracy, as "
-            "the paper did, and the validation protocol the one with the highest validation accuracy."
+            "Where several settings were run, the paper's protocol takes the one with the best such value, as the "
+            "paper did, and the validation protocol the one with the best value on the validation set."
         )
-    return AccuracyTable(columns, rows, notes) if rows else None
+    metrics = metrics_of(finished)
+    what = f"Test {next(iter(metrics))}" if len(metrics) == 1 else "The test metric of each data set"
+    caption = f"{what}, {mean_note(metrics).replace('seeds', 'runs')}"
+    return AccuracyTable(caption, columns, rows, notes) if rows else None
 
 
-def _accuracies(
+def _cells(
     by_optimizer: Mapping[str, Sequence[RunGroup]], by: Choice, key: str, paper: Mapping[str, float]
 ) -> dict[str, Cell]:
     """The cells of a row of Table 5, with the difference to the paper's numbers if there are any."""
     chosen = {c: group for c, tried in by_optimizer.items() if (group := best(tried, by=by)) is not None}
-    means = {c: 100 * mean for c, group in chosen.items() if (mean := group.mean(key)) is not None}
+    means = {c: mean for c, group in chosen.items() if (mean := group.mean(key)) is not None}
+    texts = {column: chosen[column].text(key) for column in means}
+    larger = all(METRICS[group.metric].larger_is_better for group in chosen.values())  # all have the same metric
     cells = {}
-    for column, rank in _ranks(means).items():
-        small = f"{means[column] - paper[column]:+.2f} to the paper, " if column in paper else ""
+    for column, rank in ranks(texts, larger_is_better=larger).items():
+        small = f"{100 * means[column] - paper[column]:+.2f} to the paper, " if column in paper else ""
         small += run_groups.count(len(chosen[column].results), "run")
-        cells[column] = Cell(chosen[column].percent(key), rank, small)
+        cells[column] = Cell(texts[column], rank, small)
     return cells
-
-
-def _ranks(values: Mapping[str, float]) -> dict[str, int]:
-    """The rank of every value; 0 for the third best and below."""
-    return {name: ranks(values).get(name, 0) for name in values}
 
 
 def _differences(part: Sequence[RunGroup]) -> list[str]:

@@ -13,14 +13,17 @@ from cvgnn.lab.report.typesetting import option_name
 from cvgnn.lab.sweep.jobs import format_value
 from cvgnn.lab.sweep.summary import KEYS as KEYS
 from cvgnn.lab.sweep.summary import Choice as Choice
-from cvgnn.lab.sweep.summary import Setting, highest, options_without_seed
+from cvgnn.lab.sweep.summary import Setting, best_first, options_without_seed
+from cvgnn.training.tasks import METRICS
 
 TUNED = ("lr", "num_neighbors", "batch_size")
 """The options that the paper tuned (Appendix B)."""
 
 _HINTS = get_type_hints(TrainConfig).items()
 # Options that make another method, such as the estimator, and not another value of a tuned number.
-_CATEGORICAL = [n for n, kind in _HINTS if kind is bool or isinstance((*get_args(kind), 0)[0], str)] + ["layers"]
+_CATEGORICAL = [
+    n for n, kind in _HINTS if kind is bool or isinstance((*get_args(kind), 0)[0], str) or str in get_args(kind)
+] + ["layers"]
 
 
 @final
@@ -40,6 +43,16 @@ class RunGroup(Setting):
         """The setting of some runs that differ in their seed only; only the finished ones count in tables."""
         results = [run.result for run in runs if run.result is not None]
         return cls(results, runs[0].dataset, options_without_seed(runs[0].config), tuple(runs))
+
+    @property
+    def metric(self) -> str:
+        """See `SeedResults`; that of unfinished runs is in their records."""
+        return self.runs[0].metric if self.runs else super().metric
+
+    @property
+    def unit(self) -> str:
+        """`percent` if the metric is a share, else `number`: the kind of a panel with its values."""
+        return "percent" if METRICS[self.metric].share else "number"
 
     @property
     def complete(self) -> bool:
@@ -138,6 +151,11 @@ def levels(groups: Sequence[RunGroup], name: str) -> list[Any]:
     return sorted(values.values(), key=lambda v: (v is not None, 0 if v is None else v))
 
 
+def metric_word(groups: Iterable[RunGroup]) -> str:
+    """What titles call the metric that is compared: accuracy if no other is."""
+    return "accuracy" if {group.metric for group in groups} <= {"accuracy"} else "metric"
+
+
 def by_dataset(groups: Iterable[RunGroup]) -> list[list[RunGroup]]:
     """The settings of each data set."""
     return partition(groups, lambda group: group.dataset)
@@ -152,20 +170,21 @@ def partition(groups: Iterable[RunGroup], key: Callable[[RunGroup], object]) -> 
 
 
 def best(candidates: Sequence[RunGroup], *, by: Choice) -> RunGroup | None:
-    """The setting with the highest mean accuracy; settings with unfinished runs count only if there are no others. The
+    """The setting with the best mean; settings with unfinished runs count only if there are no others. The
     first wins a tie.
 
     Args:
         candidates: the settings to choose from.
         by: a key of `KEYS`.
     """
-    return highest((g for g in candidates if g.complete), by=by) or highest(candidates, by=by)
+    order = best_first((g for g in candidates if g.complete), by=by) or best_first(candidates, by=by)
+    return order[0] if order else None
 
 
 def ties(candidates: Sequence[RunGroup], *, by: Choice) -> int:
     """The number of settings that are as good as the best one."""
     group = best(candidates, by=by)
-    return 0 if group is None else sum(g.mean(KEYS[by]) == group.mean(KEYS[by]) for g in candidates) - 1
+    return 0 if group is None else sum(g.score(by) == group.score(by) for g in candidates) - 1
 
 
 def count(number: int, noun: str) -> str:

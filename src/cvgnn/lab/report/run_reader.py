@@ -15,16 +15,14 @@ from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.diagnose.record import FILE_NAME, Diagnosis, read_diagnosis
 from cvgnn.lab.sweep.jobs import non_default, train_argv
+from cvgnn.lab.sweep.pool import metric_of
 from cvgnn.training import EpochRecord
 from cvgnn.training.run_folder import read_metrics, read_object, read_settings
+from cvgnn.training.tasks import METRICS, result_keys
 from cvgnn.utils.checked_json import short
 
 _MAX_DEPTH = 4  # folders below the given one: OUT/runs/NAME, and some around it
-# The largest value of each number that tables and charts use; 1e100 keeps sums of them finite.
-_MAX_VALUES = {
-    **dict.fromkeys(("val_accuracy", "test_accuracy", "max_test_accuracy"), 1.0),
-    **dict.fromkeys(("train_seconds", "eval_seconds", "peak_rss_bytes"), 1e100),
-}
+_LARGEST = 1e100  # keeps the sums of numbers that tables and charts use finite
 
 T = TypeVar("T")
 
@@ -56,6 +54,14 @@ class RunData:
     command: str | None
     machine: tuple[tuple[str, str], ...] | None
     changed: float
+
+    @property
+    def metric(self) -> str:
+        """The metric by which the run is compared: it selects the best epoch, and is the first of a record."""
+        if self.result is not None:
+            return metric_of(self.result)
+        measured = next(iter(self.records[0].metrics)).partition("_")[2] if self.records else self.config.metric
+        return measured if measured in METRICS else "accuracy"
 
     @property
     def state(self) -> str:
@@ -162,9 +168,14 @@ def _read_result(file: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     result = read_object(file)
-    for name, largest in _MAX_VALUES.items():
+    metric = metric_of(result)
+    require(metric in METRICS, f"{file}: metric is {short(metric)}; the file is damaged")
+    ends = (0.0, 1.0) if METRICS[metric].share else (-_LARGEST, _LARGEST)
+    ranges = dict.fromkeys(result_keys(metric).values(), ends)
+    ranges |= dict.fromkeys(("train_seconds", "eval_seconds", "peak_rss_bytes"), (0.0, _LARGEST))
+    for name, (least, most) in ranges.items():
         value = result.get(name)
-        valid = value is None or (type(value) in (int, float) and 0 <= value <= largest)
+        valid = value is None or (type(value) in (int, float) and least <= value <= most)
         require(valid, f"{file}: {name} is {short(value)}; the file is damaged")
     return result
 
@@ -178,10 +189,16 @@ def _read_if_valid(file: Path) -> dict[str, Any] | None:
 
 
 def _with_unique_names(runs: Sequence[RunData]) -> list[RunData]:
-    """The runs; where graphs from several files have the same name, the path is added to it."""
-    counts = Counter(name for name, _ in {(run.dataset, run.source.graph) for run in runs})
-    named = [(run, f"{run.dataset} ({run.source.graph or 'named data set'})") for run in runs]
-    return [dataclasses.replace(run, dataset=name) if counts[run.dataset] > 1 else run for run, name in named]
+    """The runs. Where graphs from several files have the same name, the path is added to it; where runs on one graph
+    are compared by several metrics, so is the metric, unless it is the accuracy."""
+    places = Counter(name for name, _ in {(run.dataset, run.source.graph) for run in runs})
+    metrics = Counter(name for name, _ in {(run.dataset, run.metric) for run in runs})
+    named = []
+    for run in runs:
+        place = f" ({run.source.graph or 'named data set'})" if places[run.dataset] > 1 else ""
+        metric = f" ({run.metric})" if metrics[run.dataset] > 1 and run.metric != "accuracy" else ""
+        named.append(dataclasses.replace(run, dataset=run.dataset + place + metric))
+    return named
 
 
 def _dataset_name(source: GraphSource, recorded: object) -> str:

@@ -1,4 +1,4 @@
-"""The charts of training runs: accuracy and loss by epoch, accuracy by training time."""
+"""The charts of training runs: metric and loss by epoch, metric by training time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import final
 
 from cvgnn.lab.recipes import PAPER_OPTIMIZERS
 from cvgnn.lab.report import run_groups
-from cvgnn.lab.report.charts import Chart, ChartView, Curve, Panel, PanelRow, axis_floor
+from cvgnn.lab.report.charts import Chart, ChartView, Curve, Panel, PanelRow, axis_span
 from cvgnn.lab.report.colors import COLORS, DASHES, CurveStyle, curve_style
 from cvgnn.lab.report.run_groups import KEYS, TUNED, Choice, RunGroup, best, count, partition, seeds
 from cvgnn.training import EpochRecord
+from cvgnn.training.tasks import METRICS
 
 MAX_CURVES = 10  # in a panel: two methods for each of the paper's optimizers
 _Value = Callable[[EpochRecord], float | None]
 
 _VIEWS: dict[Choice, str] = {
-    "validation": "best settings by validation accuracy",
-    "test": "best settings by test accuracy (the paper's way)",
+    "validation": "best settings by validation",
+    "test": "best settings by test (the paper's way)",
 }
+_SPLITS = {"train": "training", "val": "validation", "test": "test"}
 
 
 @final
@@ -75,7 +77,8 @@ def _representative(groups: Sequence[RunGroup], by: Choice) -> RunGroup:
 
 def select(possible: Sequence[CurveCandidate], by: Choice) -> list[CurveCandidate]:
     """The candidates that are drawn: the best of each optimizer, and the best of the others as far as there is room."""
-    ranked = sorted(possible, key=lambda c: -(c.group.mean(KEYS[by]) or 0.0))
+    scores = {c: c.group.score(by) for c in possible}
+    ranked = sorted(possible, key=lambda c: -math.inf if (score := scores[c]) is None else score, reverse=True)
     best_of = {c.group.optimizer: c for c in reversed(ranked)}
     kept = list(dict.fromkeys((*best_of.values(), *ranked)))[: max(MAX_CURVES, len(best_of))]
     return [c for c in possible if c in kept]
@@ -140,49 +143,45 @@ def training_charts(groups: Sequence[RunGroup]) -> list[Chart]:
 
     labels = {by: full_labels(drawn[by].values(), styles, numeric) for by in views}
 
-    def panel(
-        title: str, key: str, value: _Value, selected: Sequence[CurveCandidate], labels: Mapping[str, str]
-    ) -> Panel:
+    def panel(by: Choice, dataset: str, values: str, key: str) -> Panel:
+        group = parts[dataset][0]
         curves = []
-        for candidate in selected:
-            curve = mean_curve(candidate.group, value, seconds=key == "seconds")
+        for candidate in drawn[by][dataset]:
+            curve = mean_curve(candidate.group, _value(values, group.metric), seconds=key == "seconds")
             note = candidate.note(numeric) if key == "accuracy" else ""
-            curves.append(replace(curve, label=labels[candidate.label], style=styles[candidate.label], note=note))
+            curves.append(replace(curve, label=labels[by][candidate.label], style=styles[candidate.label], note=note))
         curves = [curve for curve in curves if curve.x]
-        return Panel(title, "loss", curves) if key == "loss" else Panel(title, "accuracy", curves, axis_floor(curves))
+        if values == "loss":  # one panel per data set: they stand side by side
+            return Panel(dataset, "number", curves, y_label="loss")
+        span = axis_span(curves, larger_is_better=METRICS[group.metric].larger_is_better)
+        return Panel(f"{_SPLITS[values]} {group.metric}", group.unit, curves, span, y_label=group.metric)
 
-    def chart(key: str, title: str, values: Mapping[str, _Value]) -> Chart:
+    def chart(key: str, title: str, values: Sequence[str]) -> Chart:
         made = []
         for by in views:
-            rows = []
-            for dataset, curves in drawn[by].items():
-                panels = [panel(name, key, value, curves, labels[by]) for name, value in values.items()]
-                if any(panel.curves for panel in panels):
-                    rows.append(PanelRow(dataset, panels))
-            if key == "loss" and rows:  # one panel per data set: they stand side by side
-                rows = [PanelRow("", [replace(row.panels[0], title=row.name) for row in rows])]
+            rows = [PanelRow(dataset, [panel(by, dataset, value, key) for value in values]) for dataset in parts]
+            rows = [row for row in rows if any(panel.curves for panel in row.panels)]  # type: ignore[union-attr]
+            if key == "loss" and rows:
+                rows = [PanelRow("", [row.panels[0] for row in rows])]
             if rows:
                 made.append(ChartView(_VIEWS[by], rows))
         caption = ("A curve is its method's best setting. " * chosen + omitted) if key == "accuracy" else ""
         return Chart(key, title, caption, "seconds of training" if key == "seconds" else "epoch", made)
 
-    accuracies = {f"{name} accuracy": _accuracy(name) for name in ("training", "validation", "test")}
-    later = {name: value for name, value in accuracies.items() if name != "training accuracy"}
+    name = run_groups.metric_word(groups).capitalize()
     charts = [
-        chart("accuracy", "Accuracy by epoch", accuracies),
-        chart("loss", "Training loss by epoch", {"loss": _loss}),
-        chart("seconds", "Accuracy against seconds", later),
+        chart("accuracy", f"{name} by epoch", ("train", "val", "test")),
+        chart("loss", "Training loss by epoch", ("loss",)),
+        chart("seconds", f"{name} against seconds", ("val", "test")),
     ]
     return [made for made in charts if made.views]
 
 
-def _accuracy(split: str) -> _Value:
-    field = {"training": "train", "validation": "val"}.get(split, split)
-    return lambda record: record.metrics.get(f"{field}_accuracy")
-
-
-def _loss(record: EpochRecord) -> float | None:
-    return record.loss if math.isfinite(record.loss) else None
+def _value(name: str, metric: str) -> _Value:
+    """The loss of an epoch, or its metric on a split; None where it is not known."""
+    if name == "loss":
+        return lambda record: record.loss if math.isfinite(record.loss) else None
+    return lambda record: record.metrics.get(f"{name}_{metric}")
 
 
 def mean_curve(group: RunGroup, value: _Value, *, seconds: bool = False) -> Curve:

@@ -19,13 +19,10 @@ from typing import Any, final
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.search.search_plan import SearchPlan
 from cvgnn.lab.search.study import Study, Trial, ended
-from cvgnn.lab.sweep.accuracy_tables import prepare
 from cvgnn.lab.sweep.jobs import Job
 from cvgnn.lab.sweep.pool import Outcome, run_each
+from cvgnn.lab.sweep.result_tables import prepare
 from cvgnn.utils.file_lock import lock_file
-
-RESULT_KEYS = ("val_accuracy", "test_accuracy", "max_test_accuracy", "best_epoch", "train_seconds")
-"""The numbers of a finished run that a study keeps."""
 
 _FOLDER = "searching"
 
@@ -97,8 +94,7 @@ class Search:
         """End the trials that have waited for this run."""
         job, result = outcome.job, outcome.result
         if result is not None:
-            kept = {key: result.get(key) for key in RESULT_KEYS}
-            self._results[job.name] = {"seed": job.config.seed, "run": job.name, **kept}
+            self._results[job.name] = {"seed": job.config.seed, "run": job.name, **self.plan.kept(result)}
         else:
             self._requested.remove(job.name)  # another trial may try it again
         for trial, jobs in list(self._open.values()):

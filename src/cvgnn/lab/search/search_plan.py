@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
@@ -9,15 +11,17 @@ from typing import Any, final
 
 from cvgnn.config import GraphSource, TrainConfig, make_config
 from cvgnn.data import Graph
-from cvgnn.errors import require
+from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.search.search_space import Space, as_text, check_space, endpoints, options_of
 from cvgnn.lab.search.study import Trial, ranked
-from cvgnn.lab.sweep.accuracy_tables import accuracy, markdown
 from cvgnn.lab.sweep.jobs import Job, data_and_code, format_value, make_job
+from cvgnn.lab.sweep.result_tables import markdown, mean_note
+from cvgnn.training.tasks import METRICS, result_keys
+from cvgnn.training.trainer_builder import build_task
 
-NOTE = "mean ± standard deviation over seeds, in %; chosen by validation accuracy, test accuracy had no part in it"
 _MOST_SHOWN = 10
-_KEYS = ("val_accuracy", "test_accuracy")
+_MOST_TRIED = 1000  # combinations of the space's ends, to find one that is possible
+_COMPARED = {"val": "validation", "test": "test at best validation"}
 
 
 @final
@@ -42,8 +46,10 @@ class SearchPlan:
 
     def __post_init__(self, graph: Graph) -> None:
         check_space(self.space, self.base)
-        known = graph.val_ids.numel() > 0
-        require(known, "a search chooses by validation accuracy, and this graph has no validation nodes")
+        task = build_task(graph, self._possible_config())
+        self.metric, kind = task.metric, task.items.kind
+        known = task.sizes()["val"] > 0
+        require(known, f"a search chooses by validation {self.metric}, and this graph has no validation {kind}s")
         self._graph_name = graph.name
         self._common = data_and_code(graph, self.source)
 
@@ -69,6 +75,30 @@ class SearchPlan:
         """Hash of the code, and versions of the libraries."""
         return {name: value for name, value in self._common.items() if name != "graph"}
 
+    @property
+    def maximize(self) -> bool:
+        """Whether the largest value of the metric is the best."""
+        return METRICS[self.metric].larger_is_better
+
+    @property
+    def note(self) -> str:
+        """What the numbers of the table are."""
+        chosen = f"chosen by validation {self.metric}, test {self.metric} had no part in it"
+        return f"{mean_note([self.metric])}; {chosen}"
+
+    def kept(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """What a study keeps of the result of a run."""
+        names = (*result_keys(self.metric).values(), "best_epoch", "train_seconds")
+        return {"metric": self.metric, **{name: result.get(name) for name in names}}
+
+    def _possible_config(self) -> TrainConfig:
+        """A config of the space, to find out what is learned; tasks and metrics are the same for all of them."""
+        ends = itertools.product(*(endpoints(name, distribution) for name, distribution in self.space.items()))
+        for values in itertools.islice(ends, _MOST_TRIED):
+            with contextlib.suppress(CvgnnError):
+                return make_config(**{**self.base, **dict(zip(self.space, values, strict=True))})
+        raise CvgnnError("no setting of the space is possible: its values do not go together; change --space")
+
     def config(self, params: Mapping[str, Any]) -> TrainConfig:
         """The config of a trial's first run."""
         return make_config(**{"threads": self.threads, **self.base, **options_of(self.space, params)})
@@ -82,11 +112,11 @@ class SearchPlan:
 
 def table(plan: SearchPlan, trials: Sequence[Trial]) -> str:
     """The best trials."""
-    header = ["trial", *plan.space, "runs", "validation", "test at best validation"]
+    header = ["trial", *plan.space, "runs", *_COMPARED.values()]
     rows = []
     for trial in ranked(trials)[:_MOST_SHOWN]:
         options = map(format_value, options_of(plan.space, trial.params).values())
-        rows.append([str(trial.number), *options, str(len(trial.results)), *(accuracy(key)(trial) for key in _KEYS)])
+        rows.append([str(trial.number), *options, str(len(trial.results)), *map(trial.text, _COMPARED)])
     return markdown(header, rows)
 
 
@@ -105,7 +135,7 @@ def files(
         **about,
         "study": study,
         "storage": storage,
-        "note": NOTE,
+        "note": plan.note,
         "setting": plan.setting,
         "best": None if best is None else _as_json(plan, best),
         "trials": [_as_json(plan, trial) for trial in trials],
@@ -120,8 +150,8 @@ def failures(trials: Sequence[Trial]) -> list[str]:
 
 def _settings(plan: SearchPlan, trial: Trial, study: str) -> str:
     """A trial's setting as `cvgnn train --settings` takes it; None is left out, because it is the default."""
-    value = accuracy("val_accuracy")(trial)
-    head = f"trial {trial.number} of the study {study}: validation accuracy {value} % over {len(trial.results)} seeds"
+    value = f"validation {plan.metric} {trial.text('val', unit=' %')}"
+    head = f"trial {trial.number} of the study {study}: {value} over {len(trial.results)} seeds"
     options = {**plan.source.to_dict(), **plan.config(trial.params).to_dict()}
     # Strings, numbers, booleans and lists are the same in JSON and TOML, but for JSON's escapes of non-ASCII.
     lines = [f"{name} = {json.dumps(v, ensure_ascii=False)}" for name, v in options.items() if v is not None]
@@ -129,13 +159,14 @@ def _settings(plan: SearchPlan, trial: Trial, study: str) -> str:
 
 
 def _as_json(plan: SearchPlan, trial: Trial) -> dict[str, Any]:
+    keys = [result_keys(plan.metric)[name] for name in _COMPARED]
     started = trial.params.keys() >= plan.space.keys()
     return {
         "number": trial.number,
         "state": trial.state,
         "options": options_of(plan.space, trial.params) if started else {},
-        **{f"{key}_mean": trial.mean(key) for key in _KEYS},
-        **{f"{key}_std": trial.deviation(key) for key in _KEYS},
+        **{f"{key}_mean": trial.mean(key) for key in keys},
+        **{f"{key}_std": trial.deviation(key) for key in keys},
         "runs": list(trial.results),
         "reason": trial.reason,
     }

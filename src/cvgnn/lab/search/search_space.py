@@ -62,6 +62,11 @@ def check_space(space: Space, base: Mapping[str, Any]) -> None:
     """
     require(bool(space), "nothing to search over; give --space or --file")
     require("seed" not in space, "a search over seeds would choose by luck; leave seed out, and give --runs")
+    for name in ("task", "metric"):
+        require(
+            name not in space,
+            f"a search compares by one metric; leave {name} out, and give --set {name}=...",
+        )
     both = [name for name in space if name in base]
     require(not both, f"{', '.join(both)} is in the space and in the options of every run; leave one of them out")
     values = [(name, value) for name, distribution in space.items() for value in endpoints(name, distribution)]

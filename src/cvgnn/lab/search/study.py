@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.search.search_space import Space
-from cvgnn.lab.sweep.summary import KEYS, SeedResults
+from cvgnn.lab.sweep.summary import SeedResults, best_first
 from cvgnn.rng import Purpose, derive
 from cvgnn.training.resume import differences
 from cvgnn.utils.optional_import import import_optional
@@ -31,7 +31,7 @@ _SQLITE_WAIT_SECONDS = 60
 _ATTEMPTS, _ATTEMPT_SECONDS = 10, 0.5
 _MADE_BY_OTHERS = ("already exists", "duplicate", "unique constraint")
 _LONGEST_REASON = 1000
-_SETTING, _CODE, _OWNER, _RESULTS, _REASON, _CONTINUES = "setting", "code", "owner", "results", "reason", "continues"
+_SETTING, _CODE, _OWNER, _CONTINUES = "setting", "code", "owner", "continues"
 
 
 State = Literal["complete", "pruned", "failed", "running", "waiting", "interrupted"]
@@ -47,7 +47,7 @@ class Trial(SeedResults):
         state: `"interrupted"`: it was stopped or killed, and continues as another trial; `"pruned"`: it was worse than
             others at the same epoch, and was ended.
         params: Optuna's parameters; all of the space's if the trial has started.
-        results: for each seed, its run and accuracies; empty unless complete.
+        results: for each seed, its run and metrics; empty unless complete.
         reason: of the failure, or None.
         owner: the search that runs or ran it, or None; see `search_loop.register`.
     """
@@ -66,13 +66,10 @@ def ended(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
-    """The complete trials by mean validation accuracy, best first; of equal settings, the first."""
-    means: dict[str, tuple[float, Trial]] = {}
-    for trial in trials:
-        mean = trial.mean(KEYS["validation"]) if trial.state == "complete" else None
-        if mean is not None:
-            means.setdefault(repr(sorted(trial.params.items())), (mean, trial))
-    return [trial for _, trial in sorted(means.values(), key=lambda pair: -pair[0])]
+    """The complete trials by their mean on the validation set, best first; of equal settings, the first."""
+    complete = [trial for trial in trials if trial.state == "complete"]
+    different = {repr(sorted(trial.params.items())): trial for trial in reversed(complete)}
+    return best_first(reversed(different.values()), by="validation")
 
 
 def require_optuna(purpose: str = "cvgnn search") -> None:
@@ -90,7 +87,9 @@ def hide_credentials(storage: str) -> str:
 
 
 @contextmanager
-def open_study(name: str, storage: str, *, space: Space, sampler_seed: int | None = None) -> Iterator[Study]:
+def open_study(
+    name: str, storage: str, *, space: Space, sampler_seed: int | None = None, maximize: bool = True
+) -> Iterator[Study]:
     """A study; a new one if the storage has none of that name.
 
     Args:
@@ -98,6 +97,7 @@ def open_study(name: str, storage: str, *, space: Space, sampler_seed: int | Non
         storage: a URL, or the path of a journal file.
         space: what is searched.
         sampler_seed: of the choice of settings; None for a random one.
+        maximize: whether the largest value is the best.
     """
     require_optuna()
 
@@ -106,9 +106,10 @@ def open_study(name: str, storage: str, *, space: Space, sampler_seed: int | Non
     try:
         with _storage_errors(storage), _no_warnings():
             opened = _open(storage)
-            study = optuna.create_study(storage=opened, study_name=name, direction="maximize", load_if_exists=True)
+            goal: Literal["maximize", "minimize"] = "maximize" if maximize else "minimize"
+            study = optuna.create_study(storage=opened, study_name=name, direction=goal, load_if_exists=True)
         try:
-            yield Study(study, opened, hide_credentials(storage), space, sampler_seed)
+            yield Study(study, opened, hide_credentials(storage), space, sampler_seed, maximize)
         finally:
             with contextlib.suppress(Exception):  # all results are written by now
                 opened.remove_session()
@@ -128,6 +129,7 @@ class Study:
         location: the storage without user and password, for messages.
         space: what is searched.
         sampler_seed: of the choice of settings; None for a random one.
+        maximize: whether the largest value is the best.
     """
 
     study: optuna.Study
@@ -135,6 +137,7 @@ class Study:
     location: str
     space: Space
     sampler_seed: int | None
+    maximize: bool
     _own: dict[int, optuna.Trial] = field(default_factory=dict)
     _last_heartbeat: float = field(default_factory=time.monotonic)
 
@@ -156,6 +159,8 @@ class Study:
                 return
         changes = "; ".join(differences(then[_SETTING], setting))
         require(not changes, f"{where} is another search: {changes}. Use the same options, or another --study")
+        same = (self.study.direction.name == "MAXIMIZE") == self.maximize
+        require(same, f"{where} was begun for a metric of the other direction; give another --study")
         if then.get(_CODE) != code:
             warn(f"{where} was started with other code or versions; its trials are kept")
 
@@ -180,12 +185,13 @@ class Study:
         return Trial(number=trial.number, state="running", params=dict(trial.params), owner=owner)
 
     def complete(self, number: int, results: Sequence[dict[str, Any]]) -> None:
-        """End a trial whose runs are finished; its value is their mean validation accuracy."""
-        self._end(number, _RESULTS, list(results), SeedResults(results).mean(KEYS["validation"]))
+        """End a trial whose runs are finished; its value is their mean metric on the validation set."""
+        mean = SeedResults(results).mean("val")
+        self._tell(self._own.pop(number), "FAIL" if mean is None else "COMPLETE", mean, results=list(results))
 
     def fail(self, number: int, reason: str) -> None:
         """End a trial that cannot be finished."""
-        self._end(number, _REASON, reason[:_LONGEST_REASON], None)
+        self._tell(self._own.pop(number), "FAIL", reason=reason[:_LONGEST_REASON])
 
     def enqueue(self, params: dict[str, Any]) -> None:
         """Let the next trial try these parameters."""
@@ -201,7 +207,7 @@ class Study:
         self.study.pruner = optuna.pruners.MedianPruner(n_startup_trials=first_trials, n_warmup_steps=first_epochs)
 
     def falls_behind(self, number: int, value: float, epoch: int) -> bool:
-        """Report a trial's accuracy so far; whether it is not worth to go on."""
+        """Report a trial's best value so far; whether it is not worth to go on."""
         trial = self._own[number]
         with _storage_errors(self.location):
             trial.report(value, epoch)
@@ -209,23 +215,16 @@ class Study:
 
     def prune(self, number: int) -> None:
         """End a trial that has fallen behind."""
-        trial = self._own.pop(number)
-        with _storage_errors(self.location):
-            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        self._tell(self._own.pop(number), "PRUNED")
 
     def release(self, trial: Trial) -> bool:
         """Let the next search that asks continue a trial; False if it has ended or another process has released it."""
-
-        self._own.pop(trial.number, None)
-        with _storage_errors(self.location):
-            try:
-                self.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            except (ValueError, RuntimeError):
-                if self._is_finished(trial.number):
-                    return False
-                raise
-            _enqueue_again(self.study, trial)
-        return True
+        own = self._own.pop(trial.number, trial.number)
+        released = self._tell(own, "FAIL")
+        if released:
+            with _storage_errors(self.location):
+                _enqueue_again(self.study, trial)
+        return released
 
     def trials(self) -> list[Trial]:
         """All trials of the study, of all searches."""
@@ -247,21 +246,21 @@ class Study:
         if isinstance(self.storage, optuna.storages.RDBStorage):
             self.storage.record_heartbeat(trial._trial_id)
 
-    def _end(self, number: int, name: str, attribute: Any, value: float | None) -> None:
-
-        trial = self._own.pop(number)
-        state = optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE
+    def _tell(self, trial: optuna.Trial | int, state: str, value: float | None = None, **attributes: Any) -> bool:
+        """End a trial; False if it has ended before: after a long pause, such as a laptop's sleep, another machine may
+        have taken it over."""
         with _storage_errors(self.location):
             try:
-                trial.set_user_attr(name, attribute)
-                self.study.tell(trial, value, state=state)
+                for name, attribute in attributes.items():
+                    assert isinstance(trial, optuna.Trial)
+                    trial.set_user_attr(name, attribute)
+                self.study.tell(trial, value, state=optuna.trial.TrialState[state])
             except (ValueError, RuntimeError):
-                # After a long pause, such as a laptop's sleep, another machine may have taken the trial over.
-                if not self._is_finished(number):
+                number = trial if isinstance(trial, int) else trial.number
+                if not self.study.get_trials(deepcopy=False)[number].state.is_finished():
                     raise
-
-    def _is_finished(self, number: int) -> bool:
-        return self.study.get_trials(deepcopy=False)[number].state.is_finished()
+                return False
+        return True
 
 
 def _open(storage: str) -> optuna.storages.BaseStorage:
@@ -313,20 +312,19 @@ def _enqueue_again(study: optuna.Study, trial: optuna.trial.FrozenTrial | Trial)
 
 
 def _trial(trial: optuna.trial.FrozenTrial, *, interrupted: bool) -> Trial:
-    states: dict[str, State] = {
-        "COMPLETE": "complete", "PRUNED": "pruned", "RUNNING": "running", "WAITING": "waiting"
-    }  # fmt: skip
-    state = "interrupted" if interrupted else states.get(trial.state.name, "failed")
-    results = trial.user_attrs.get(_RESULTS)
-    if state == "complete" and not (isinstance(results, list) and all(isinstance(r, dict) for r in results)):
-        state = "failed"  # another program than cvgnn has ended it
+    attributes, name = trial.user_attrs, "interrupted" if interrupted else trial.state.name.lower()
+    results = attributes.get("results")
+    if name == "fail" or (
+        name == "complete" and not (isinstance(results, list) and all(isinstance(r, dict) for r in results))
+    ):
+        name = "failed"  # by cvgnn, or ended by another program
     return Trial(
         number=trial.number,
-        state=state,
+        state=cast(State, name),
         params=dict(trial.params),
-        results=tuple(results or ()) if state == "complete" else (),
-        reason=str(trial.user_attrs.get(_REASON, "unknown")) if state == "failed" else None,
-        owner=trial.user_attrs.get(_OWNER),
+        results=tuple(results) if results and name == "complete" else (),
+        reason=str(attributes.get("reason", "unknown")) if name == "failed" else None,
+        owner=attributes.get(_OWNER),
     )
 
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from cvgnn.config import IN_MEMORY, GraphSource, TrainConfig
 from cvgnn.data import Graph, SparseFeatures
 from cvgnn.errors import CvgnnError, require_number
-from cvgnn.lab.search.search_loop import RESULT_KEYS, Search, register
+from cvgnn.lab.search.search_loop import Search, register
 from cvgnn.lab.search.search_plan import SearchPlan, files
 from cvgnn.lab.search.search_space import Space, endpoints, parse_space
 from cvgnn.lab.search.study import Study, Trial, ended, open_study, ranked, require_optuna
-from cvgnn.lab.sweep.accuracy_tables import prepare, write_files
+from cvgnn.lab.sweep.result_tables import prepare, write_files
 from cvgnn.training import Callback, Diverged, EpochRecord, Trainer
-from cvgnn.training.defaults import FEW_LABELS, default_options
+from cvgnn.training.defaults import FEW_LABELS, choose_options, takes_label_smoothing
 from cvgnn.training.machine import default_threads, describe_machine
 from cvgnn.training.run import train
 from cvgnn.training.trainer_builder import check
 from cvgnn.utils.stop_signals import StopRequest, stop_requests
+
+with contextlib.suppress(ImportError):  # an optional package: `require_optuna` raises the error
+    import optuna
 
 STUDY = "tune"
 _FIRST_TRIALS = 5  # never stopped early: the median that later ones are compared with is theirs
@@ -39,8 +43,8 @@ def tuning_space(graph: Graph, given: Mapping[str, Any]) -> dict[str, str]:
         space |= {"hidden": "16,32,64,128", "weight_decay": "0.0001..0.03:log", "num_neighbors": "1,2,5"}
     else:
         space |= {"hidden": "64,128,256,512" if graph.num_nodes <= 200_000 else "64,128,256"}
-        space |= {"weight_decay": "0.0,0.0001,0.001", "num_neighbors": "2,5,10", "label_smoothing": "0.0,0.1"}
-        space |= {"residual": "False,True"}
+        space |= {"weight_decay": "0.0,0.0001,0.001", "num_neighbors": "2,5,10", "residual": "False,True"}
+        space |= {"label_smoothing": "0.0,0.1"} if takes_label_smoothing(graph, given) else {}
     if graph.num_edges <= 5_000_000:
         space["layers"] = "2,3"
     if isinstance(graph.x, SparseFeatures):
@@ -81,9 +85,9 @@ def tune(
     on_epoch: Callable[[EpochRecord], None] = lambda record: None,
     warn: Callable[[str], None] = lambda message: None,
 ) -> Tuning:
-    """Try settings for so many minutes, the defaults first; keep the one with the highest validation accuracy.
+    """Try settings for so many minutes, the defaults first; keep the one with the best metric on the validation set.
 
-    Trials run one after the other. One whose best validation accuracy is below the median of the others at the same
+    Trials run one after the other. One whose best validation metric is worse than the median of the others at the same
     epoch is stopped (Optuna's MedianPruner). The trial that the end of the time or a signal interrupts is the first of
     the next call with the same `out`. The first one of all ends when it ends.
 
@@ -102,26 +106,27 @@ def tune(
     require_number("minutes", minutes, "a number above 0", above=0.0)
     deadline = time.monotonic() + 60.0 * minutes
     out, options = Path(out), dict(options or {})
-    chosen = {**TrainConfig().to_dict(), **default_options(graph, "auto"), **options}
+    chosen = {**TrainConfig().to_dict(), **choose_options(graph, "auto", options)}
     space = parse_space(f"{name}={text}" for name, text in tuning_space(graph, options).items())
     base = {name: value for name, value in chosen.items() if name not in space}
     base["threads"] = base["threads"] or default_threads(graph, TrainConfig())
     plan = SearchPlan(graph, source or GraphSource(dataset=IN_MEMORY), base, space, runs=1, threads=base["threads"])
     prepare(out)
-    with open_study(STUDY, str(out / "journal.log"), space=space, sampler_seed=sampler_seed) as study:
+    journal = str(out / "journal.log")
+    with open_study(STUDY, journal, space=space, sampler_seed=sampler_seed, maximize=plan.maximize) as study:
         study.check(plan.setting, plan.code, warn=warn)
         study.prune_by_median(first_trials=_FIRST_TRIALS, first_epochs=max(1, base["epochs"] // 10))
         with register(out) as owner, stop_requests() as stop:
             Search(plan, study, owner=owner, trials=0).take_over(out)
             if not study.trials():
                 study.enqueue(_as_params(space, chosen))
-            while stop.signal_number is None and (time.monotonic() < deadline or not ended(study.trials())):
-                if not _run_trial(graph, plan, study, owner, deadline, stop, on_trial=on_trial, on_epoch=on_epoch):
-                    break
+            tuner = _Tuner(graph, plan, study, owner, deadline, stop, on_trial, on_epoch)
+            while not tuner.is_over and tuner.run_trial():
+                pass
         trials = study.trials()
     best = next(iter(ranked(trials)), None)
     about = {"command": command, "machine": describe_machine()}
-    written = files(plan, trials, study=STUDY, storage=str(out / "journal.log"), about=about)
+    written = files(plan, trials, study=STUDY, storage=journal, about=about)
     write_files(out, written)
     config = None if best is None else plan.config(best.params)
     return Tuning(plan=plan, trials=trials, config=config, files=written, stopped=stop.signal_number)
@@ -141,77 +146,69 @@ def _as_params(space: Space, chosen: Mapping[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _run_trial(
-    graph: Graph,
-    plan: SearchPlan,
-    study: Study,
-    owner: str,
-    deadline: float,
-    stop: StopRequest,
-    *,
-    on_trial: Callable[[Trial], None],
-    on_epoch: Callable[[EpochRecord], None],
-) -> bool:
-    """Run one trial; False if it was interrupted."""
-    trial = study.ask(owner)
-    must_end = not ended(study.trials())  # without any result there would be no answer
-    watch = _Watch(study, trial, deadline=None if must_end else deadline, stop=stop, on_epoch=on_epoch)
-    try:
-        config = plan.config(trial.params)
-        check(graph, config, memory=True)
-        result = train(graph, config, callbacks=[watch], source=plan.source).result
-    except _TrialPruned:
-        study.prune(trial.number)
-        on_trial(Trial(number=trial.number, state="pruned", params=trial.params))
-    except _TrialInterrupted:
-        study.release(trial)
-        return False
-    except (CvgnnError, Diverged) as error:
-        study.fail(trial.number, str(error))
-        on_trial(Trial(number=trial.number, state="failed", params=trial.params, reason=str(error)))
-    else:
-        results = ({"seed": config.seed, **{key: result.get(key) for key in RESULT_KEYS}},)
-        study.complete(trial.number, results)
-        on_trial(Trial(number=trial.number, state="complete", params=trial.params, results=results))
-    return True
-
-
-class _TrialPruned(Exception):
-    """A trial is not worth its time."""
-
-
 class _TrialInterrupted(Exception):
     """The time is over, or a signal came."""
 
 
 @final
-class _Watch(Callback):
-    """Reports a run's validation accuracy to the study, and ends the run early."""
+@dataclass
+class _Tuner(Callback):
+    """Runs one trial after the other. As a callback it reports a run's metric to the study, and ends the run early."""
 
-    def __init__(
-        self,
-        study: Study,
-        trial: Trial,
-        *,
-        deadline: float | None,
-        stop: StopRequest,
-        on_epoch: Callable[[EpochRecord], None],
-    ) -> None:
-        self._study, self._number, self._deadline, self._stop = study, trial.number, deadline, stop
-        self._on_epoch, self._best = on_epoch, 0.0
+    graph: Graph
+    plan: SearchPlan
+    study: Study
+    owner: str
+    deadline: float
+    stop: StopRequest
+    notify_trial: Callable[[Trial], None]
+    notify_epoch: Callable[[EpochRecord], None]
+    _number: int = 0
+    _best: float | None = None
+    _must_end: bool = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over or a signal came; without any result there would be no answer, so the first ends."""
+        late = time.monotonic() > self.deadline and bool(ended(self.study.trials()))
+        return late or self.stop.signal_number is not None
+
+    def run_trial(self) -> bool:
+        """Run one trial; False if it was interrupted."""
+        trial = self.study.ask(self.owner)
+        self._number, self._best, self._must_end = trial.number, None, not ended(self.study.trials())
+        try:
+            config = self.plan.config(trial.params)
+            check(self.graph, config, memory=True)
+            result = train(self.graph, config, callbacks=[self], source=self.plan.source).result
+        except optuna.TrialPruned:
+            self.study.prune(trial.number)
+            trial = replace(trial, state="pruned")
+        except _TrialInterrupted:
+            self.study.release(trial)
+            return False
+        except (CvgnnError, Diverged) as error:
+            self.study.fail(trial.number, str(error))
+            trial = replace(trial, state="failed", reason=str(error))
+        else:
+            trial = replace(trial, state="complete", results=({"seed": config.seed, **self.plan.kept(result)},))
+            self.study.complete(trial.number, trial.results)
+        self.notify_trial(trial)
+        return True
 
     def on_step(self, trainer: Trainer) -> None:
         """End the run at the deadline or after a signal."""
-        late = self._deadline is not None and time.monotonic() > self._deadline
-        if late or self._stop.signal_number is not None:
+        late = not self._must_end and time.monotonic() > self.deadline
+        if late or self.stop.signal_number is not None:
             raise _TrialInterrupted
 
     def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
         """End the run if it is worse than the median of the others."""
-        self._on_epoch(record)
-        accuracy = record.metrics.get("val_accuracy")
-        if accuracy is not None:
-            # The best so far, as the result will be: a single epoch's accuracy goes up and down.
-            self._best = max(self._best, accuracy)
-            if self._study.falls_behind(self._number, self._best, record.epoch):
-                raise _TrialPruned
+        self.notify_epoch(record)
+        value = record.metrics.get(f"val_{self.plan.metric}")
+        if value is not None:
+            # The best so far, as the result will be: a single epoch's value goes up and down.
+            known = [value] if self._best is None else [value, self._best]
+            self._best = max(known) if self.plan.maximize else min(known)
+            if self.study.falls_behind(self._number, self._best, record.epoch):
+                raise optuna.TrialPruned

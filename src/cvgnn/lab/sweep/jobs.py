@@ -38,8 +38,8 @@ def make_jobs(source: GraphSource, configs: Iterable[TrainConfig], *, graph: Gra
         configs: with `threads` set.
         graph: the graph, if the caller has loaded it.
     """
-    graph = load_source(source) if graph is None else graph
     configs = list(configs)
+    graph = load_source(source, task=configs[0].task if configs else "auto") if graph is None else graph
     common = data_and_code(graph, source) if configs else {}
     varying = varying_options([config.to_dict() for config in configs])
     jobs = [make_job(source, config, common, graph.name, varying) for config in configs]

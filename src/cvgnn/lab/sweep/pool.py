@@ -19,6 +19,7 @@ from cvgnn.lab.sweep.jobs import Job
 from cvgnn.training.graph_source import load_source
 from cvgnn.training.run import train
 from cvgnn.training.run_folder import RunFolder, read_object
+from cvgnn.training.tasks import METRICS
 from cvgnn.training.trainer_builder import check
 from cvgnn.utils import atomic_files
 from cvgnn.utils.file_lock import FolderInUse
@@ -171,7 +172,13 @@ def read_result(folder: Path) -> dict[str, Any] | None:
         result = read_object(folder / "result.json")
     except CvgnnError:
         return None
-    return result if "test_accuracy" in result else None
+    metric = metric_of(result)
+    return result if metric in METRICS and f"test_{metric}" in result else None
+
+
+def metric_of(result: dict[str, Any]) -> str:
+    """The metric that runs are compared by: it selected the best epoch. Old results have accuracies only."""
+    return str(result.get("metric", "accuracy"))
 
 
 def _describe(end: Ended) -> str:
@@ -196,7 +203,7 @@ def work(job: Job, folder: Path, command: str | None) -> Status:
 def train_job(job: Job, path: Path, command: str | None) -> Status:
     """Train a job; a `CvgnnError` is written to `failure.json`."""
     try:
-        graph = load_source(job.source)
+        graph = load_source(job.source, task=job.config.task)
         check(graph, job.config, memory=True)
         folder = RunFolder(path, resume=True)
         deadline = time.monotonic() + _LOCK_SECONDS

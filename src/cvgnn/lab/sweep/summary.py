@@ -1,4 +1,4 @@
-"""Results of a sweep: means over seeds for each setting, and the setting with the highest accuracy."""
+"""Results over seeds: means of the metric by which a task is compared, and the best of several settings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,25 @@ from typing import Any, Literal, TypeVar, final
 
 from cvgnn.config import TrainConfig
 from cvgnn.lab.sweep.jobs import Job
-from cvgnn.lab.sweep.pool import Outcome
+from cvgnn.lab.sweep.pool import Outcome, metric_of
+from cvgnn.training.tasks import METRICS, result_keys
 from cvgnn.utils.formatting import format_percent
 
 Choice = Literal["validation", "test"]
-KEYS: dict[Choice, str] = {"validation": "val_accuracy", "test": "max_test_accuracy"}
-"""The number in a result by which a choice is made. `"test"` is the paper's protocol: the maximum over epochs of the
-test accuracy, which selects on the test set."""
+KEYS: dict[Choice, str] = {"validation": "val", "test": "top_test"}
+"""The value by which a choice is made, see `result_keys`. `"test"` is the paper's protocol: the best of any epoch,
+which selects on the test set."""
+
+
+def format_metric(metric: str, mean: float | None, deviation: float | None = None, *, unit: str = "") -> str:
+    """The value of a metric with its standard deviation: shares in percent, with a unit if there is one.
+
+    >>> format_metric("accuracy", 0.71, 0.004), format_metric("mse", 0.01234567, 0.004), format_metric("mse", None)
+    ('71.00 ± 0.40', '0.01235 ± 0.004', '-')
+    """
+    if mean is None or METRICS[metric].share:
+        return format_percent(mean, deviation, unit=unit)
+    return f"{mean:.4g}" + ("" if deviation is None else f" ± {deviation:.2g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,35 +40,47 @@ class SeedResults:
 
     results: Sequence[dict[str, Any]]
 
-    def mean(self, key: str) -> float | None:
+    @property
+    def metric(self) -> str:
+        """The metric by which they are compared."""
+        return metric_of(self.results[0]) if self.results else "accuracy"
+
+    def values(self, name: str) -> list[float]:
+        """The known numbers of the finished runs; the name is a key of result.json, or one of `result_keys`."""
+        key = result_keys(self.metric).get(name, name)
+        return [float(result[key]) for result in self.results if result.get(key) is not None]
+
+    def mean(self, name: str) -> float | None:
         """Mean over the finished runs; None if one of them has no such number, or if there are no runs.
 
         >>> SeedResults([{"a": 1}, {"a": 3}]).mean("a"), SeedResults([{"a": 1}, {"a": None}]).mean("a")
         (2.0, None)
         """
-        values = self._values(key)
+        values = self.values(name)
         return statistics.fmean(values) if values and len(values) == len(self.results) else None
 
-    def deviation(self, key: str) -> float | None:
+    def deviation(self, name: str) -> float | None:
         """Standard deviation over the finished runs; None for fewer than two."""
-        values = self._values(key)
+        values = self.values(name)
         return statistics.stdev(values) if len(values) > 1 else None
 
-    def percent(self, key: str) -> str:
-        """Mean and standard deviation of an accuracy over the finished runs, in percent."""
-        return format_percent(self.mean(key), self.deviation(key))
+    def text(self, name: str, *, unit: str = "") -> str:
+        """Mean and standard deviation of the metric over the finished runs; shares in percent."""
+        return format_metric(self.metric, self.mean(name), self.deviation(name), unit=unit)
 
-    def _values(self, key: str) -> list[float]:
-        return [float(result[key]) for result in self.results if result.get(key) is not None]
+    def score(self, by: Choice) -> float | None:
+        """The mean by which settings are chosen, negative if smaller is better: the best setting has the highest."""
+        mean = self.mean(KEYS[by])
+        return mean if mean is None or METRICS[self.metric].larger_is_better else -mean
 
 
 S = TypeVar("S", bound=SeedResults)
 
 
-def highest(candidates: Iterable[S], *, by: Choice) -> S | None:
-    """The candidate with the highest mean accuracy, the first of equal ones; None if no candidate has a mean."""
-    ranked = [(mean, s) for s in candidates if (mean := s.mean(KEYS[by])) is not None]
-    return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
+def best_first(candidates: Iterable[S], *, by: Choice) -> list[S]:
+    """The candidates that have a mean, from the best to the worst; of equal ones, the first comes first."""
+    scores = [(score, s) for s in candidates if (score := s.score(by)) is not None]
+    return [s for _, s in sorted(scores, key=lambda pair: -pair[0])]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,13 @@ from typing import Any
 
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
+from cvgnn.data.labels import labelled
 from cvgnn.errors import require
 from cvgnn.training.tasks.base import Metrics as Metrics
 from cvgnn.training.tasks.base import Task as Task
 from cvgnn.training.tasks.base import is_share as is_share
 from cvgnn.training.tasks.base import metric_keys as metric_keys
+from cvgnn.training.tasks.base import result_keys as result_keys
 from cvgnn.training.tasks.edge_tasks import EdgeClassification as EdgeClassification
 from cvgnn.training.tasks.edge_tasks import LinkPrediction as LinkPrediction
 from cvgnn.training.tasks.graph_tasks import GraphClassification as GraphClassification
@@ -37,11 +39,18 @@ TASKS: dict[str, type[Task]] = {
 """The built-in tasks by name."""
 
 
+def is_of_pairs(task: str) -> bool:
+    """Whether a task is one of pairs of nodes, which needs no labels at nodes."""
+    return task in TASKS and TASKS[task].of_pairs
+
+
 def task_of(graph: Graph) -> str:
-    """The task that the labels of a graph are for: a class a node, a 0/1 matrix, floating point numbers, or a
-    class a graph."""
+    """The task that the labels of a graph are for: a class a node, a 0/1 matrix, floating point numbers, or a class a
+    graph. Where only pairs of nodes have labels, a class a pair; where they have only a split, links."""
     if graph.graph_ids is not None:
         return "graph"
+    if graph.edge_label is not None and not labelled(graph.y.numpy()).any():
+        return "edge" if bool((graph.edge_label >= 0).any()) else "link"
     if graph.y.is_floating_point():
         return "regression"
     return "multilabel" if graph.y.dim() == 2 else "node"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
@@ -14,6 +15,7 @@ from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.data.split import SPLITS
 from cvgnn.errors import CvgnnError, require_known
+from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch, Items
 from cvgnn.training.tasks.metrics import METRICS
 
@@ -146,6 +148,16 @@ class Task(ABC):
         return self
 
     @property
+    def classes(self) -> tuple[int, tuple[str, ...] | None]:
+        """How many classes, labels or targets the graph has, and their names where they are not numbers from 0."""
+        return self.graph.num_classes, self.graph.class_names
+
+    @property
+    def split(self) -> str:
+        """The origin of the split of the items, for the record of a run."""
+        return self.graph.split
+
+    @property
     def larger_is_better(self) -> bool:
         """Whether a larger value of `metric` is better."""
         return METRICS[self.metric].larger_is_better
@@ -165,6 +177,17 @@ class Task(ABC):
         return dict.fromkeys(metric_keys(self.epoch_metrics))
 
 
+def draw_weights(layers: Iterable[nn.Linear], seed: int) -> None:
+    """Draw the initial weights of the layers of a readout as `torch.nn.Linear` does: a pure function of the seed."""
+    # The network's weights have the same seed and no coordinate.
+    generator = torch.Generator().manual_seed(derive(seed, Purpose.WEIGHTS, 1) >> 1)
+    with torch.no_grad():
+        for layer in layers:
+            bound = 1.0 / math.sqrt(layer.in_features)
+            for parameter in (layer.weight, layer.bias):
+                parameter.uniform_(-bound, bound, generator=generator)
+
+
 def is_share(key: str) -> bool:
     """Whether the value of such a key is a share in 0..1.
 
@@ -182,3 +205,13 @@ def metric_keys(metrics: Iterable[str]) -> list[str]:
     ['train_accuracy', 'val_accuracy', 'test_accuracy']
     """
     return [f"{split}_{metric}" for metric in metrics for split in SPLITS]
+
+
+def result_keys(metric: str) -> dict[str, str]:
+    """The keys in result.json of what runs are compared by: at the best validation epoch, and of any epoch.
+
+    >>> result_keys("mse")
+    {'val': 'val_mse', 'test': 'test_mse', 'top_test': 'min_test_mse'}
+    """
+    top = "max" if METRICS[metric].larger_is_better else "min"
+    return {"val": f"val_{metric}", "test": f"test_{metric}", "top_test": f"{top}_test_{metric}"}

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, final, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, Unpack, final, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.data.edge_split import random_parts, split_edges
 from cvgnn.data.split import SPLITS
 from cvgnn.errors import require, require_integer, require_known
-from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch
 from cvgnn.sampling.edge_items import EdgeItems, Negatives, NegativeSampler
 from cvgnn.training.tasks import metrics as m
-from cvgnn.training.tasks.base import Metrics, Task
-from cvgnn.training.tasks.node_tasks import LossFunction, NodeClassification, probability_columns
+from cvgnn.training.tasks.base import Metrics, Task, draw_weights
+from cvgnn.training.tasks.node_tasks import LabelOptions, LossFunction, NodeClassification
 
 Head = Literal["dot", "hadamard-mlp", "concat-mlp"]
 HEADS: tuple[str, ...] = get_args(Head)
@@ -32,262 +30,218 @@ PAIRS_AT_A_TIME = 1 << 16
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """What both tasks of pairs have.
+
+    Args:
+        head, width: see `PairHead`; the width of the embeddings.
+        val_edges, test_edges: shares of the pairs, for a graph without an `edge_split` of its own.
+        edge_seed: of a random split, and of the negatives that are evaluated.
+    """
+
+    head: Head = "hadamard-mlp"
+    width: int = 64
+    val_edges: float = 0.05
+    test_edges: float = 0.1
+    edge_seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_known("head", self.head, HEADS)
+
+    @classmethod
+    def from_config(cls, config: TrainConfig) -> PairOptions:
+        """The options of a run; its embeddings are as wide as `hidden`."""
+        same = {name: getattr(config, name) for name in ("head", "val_edges", "test_edges", "edge_seed")}
+        return cls(width=config.hidden, **same)
+
+    def check_split(self, graph: Graph) -> None:
+        """Refuse shares for a graph that has its own split: they would do nothing."""
+        for name in ("val_edges", "test_edges"):
+            used = graph.edge_split is None or getattr(self, name) == getattr(DEFAULTS, name)
+            require(used, f"the edges of {graph.name!r} have their own split, so {name} would do nothing; leave it out")
+
+    def describe_split(self, graph: Graph) -> str:
+        """The origin of the split, for the record of a run."""
+        train = 1 - self.val_edges - self.test_edges
+        parts = f"{train:g}/{self.val_edges:g}/{self.test_edges:g}"
+        return f"random: seed {self.edge_seed}, edges {parts}" if graph.edge_split is None else "given"
+
+
+DEFAULTS = PairOptions()
+
+
+@final
 class PairHead(nn.Module):
-    """Scores of pairs from the embeddings of their two nodes, `[n, d]` and `[n, d]` to `[n, C]`:
+    """Scores of pairs from the embeddings of their two nodes, `[2, n, d]` to `[n, C]`:
 
         dot: <a, b>        hadamard-mlp: W2 relu(W1 (a * b) + b1) + b2        concat-mlp: the same of [a, b]
 
     Args:
-        head: which of the three.
-        width: `d`; the MLP's hidden layer has it, too.
-        outputs: `C`; `dot` has one.
+        options: which of the three, and `d`; the MLP's hidden layer has this width, too.
+        outputs: `C`; `dot` has one score, of two classes the logits `(0, score)`.
         symmetric: whether `concat-mlp` takes the mean over both orders, for edges without direction.
         seed: of the initial weights, drawn as those of `torch.nn.Linear`.
         dtype: of the weights.
     """
 
-    def __init__(self, head: Head, width: int, outputs: int, *, symmetric: bool, seed: int, dtype: torch.dtype) -> None:
+    def __init__(self, options: PairOptions, outputs: int, *, symmetric: bool, seed: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.head, self.symmetric = head, symmetric
+        self.head, self.outputs, self.symmetric = options.head, outputs, symmetric
         self.mlp: nn.Module | None = None
-        if head == "dot":
+        if self.head == "dot":
             return
-        first = nn.Linear(2 * width if head == "concat-mlp" else width, width, dtype=dtype)
+        width = options.width
+        first = nn.Linear(2 * width if self.head == "concat-mlp" else width, width, dtype=dtype)
         last = nn.Linear(width, outputs, dtype=dtype)
-        # The network's weights have the same seed and no coordinate.
-        generator = torch.Generator().manual_seed(derive(seed, Purpose.WEIGHTS, 1) >> 1)
-        with torch.no_grad():
-            for layer in (first, last):
-                bound = 1.0 / math.sqrt(layer.in_features)
-                for parameter in (layer.weight, layer.bias):
-                    parameter.uniform_(-bound, bound, generator=generator)
+        draw_weights((first, last), seed)
         self.mlp = nn.Sequential(first, nn.ReLU(), last)
 
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+    def forward(self, rows: Tensor) -> Tensor:
         """The scores of the pairs, `[n, C]`."""
+        a, b = rows
         if self.mlp is None:
-            return (a * b).sum(dim=1, keepdim=True)
+            product = (a * b).sum(dim=1, keepdim=True)
+            return product if self.outputs == 1 else torch.cat([torch.zeros_like(product), product], dim=1)
         if self.head == "hadamard-mlp":
             return self.mlp(a * b)  # type: ignore[no-any-return]
         score: Tensor = self.mlp(torch.cat([a, b], dim=1))
         return (score + self.mlp(torch.cat([b, a], dim=1))) / 2 if self.symmetric else score
 
 
-class PairTask(Task):
-    """Items that are pairs of nodes. The network gives every node an embedding, and the readout scores pairs of them.
-
-    Args:
-        graph: of `P`, see `Task`.
-        items: the training pairs.
-        pairs: integers `[2, n]` by split: what is evaluated.
-        labels: `[n]` by split.
-        head, width: see `PairHead`; the width of the embeddings.
-        outputs: scores of a pair.
-        loss: a function of scores and labels, in place of the task's own.
-        metric: see `Task`.
-    """
-
-    of_pairs = True
-    items: EdgeItems
-    _symmetric = False
-    """Whether `(u, v)` and `(v, u)` are the same item."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        items: EdgeItems,
-        pairs: Mapping[str, Tensor],
-        labels: Mapping[str, Tensor],
-        *,
-        head: Head,
-        width: int,
-        outputs: int,
-        loss: LossFunction | None,
-        metric: str | None,
-    ) -> None:
-        super().__init__(graph, metric=metric)
-        require_known("head", head, HEADS)
-        self.items, self.pairs, self.labels = items, pairs, labels
-        self.head, self.out_channels, self.outputs = head, width, outputs
-        self.function = loss
-
-    @classmethod
-    def from_config(cls, graph: Graph, config: TrainConfig, *, num_outputs: int | None, loss: Any) -> Self:
-        """See `Task`."""
-        for name in ("class_weight", "label_smoothing"):
-            require(not getattr(config, name), f"{name} has no use with task {cls.name!r}; leave it out")
-        same = {name: getattr(config, name) for name in ("head", "val_edges", "test_edges", "edge_seed", "metric")}
-        return cls(graph, width=config.hidden, loss=loss, **same, **cls._further(config))
-
-    @classmethod
-    def _further(cls, config: TrainConfig) -> dict[str, Any]:
-        """Options of one task alone."""
-        return {}
-
-    def make_readout(self, *, seed: int, dtype: torch.dtype) -> PairHead:
-        """See `Task`."""
-        return PairHead(self.head, self.out_channels, self.outputs, symmetric=self._symmetric, seed=seed, dtype=dtype)
-
-    def scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
-        """What loss and metrics take, `[n, C]`, of the embeddings of pairs, `[2, n, d]`."""
-        assert readout is not None
-        return readout(rows[0], rows[1])  # type: ignore[no-any-return]
-
-    def loss(self, rows: Tensor, batch: Batch, readout: nn.Module | None = None) -> Tensor:
-        """See `Task`."""
-        assert batch.place is not None
-        ends = rows.index_select(0, batch.place.flatten()).reshape(2, -1, self.out_channels)
-        return self._criterion(self.scores(ends, readout), batch)
-
-    @abstractmethod
-    def _criterion(self, scores: Tensor, batch: Batch) -> Tensor:
-        """The loss of the scores of a batch's pairs, negatives last."""
-
-    def evaluate(self, rows: Tensor, metrics: Sequence[str], readout: nn.Module | None = None) -> Metrics:
-        """See `Task`."""
-        found: Metrics = {}
-        for split in SPLITS:
-            pairs, y = self.pairs[split].to(rows.device), self.labels[split].cpu()
-            if y.numel():
-                parts = [
-                    self.scores(rows[part.long()], readout).cpu() for part in torch.split(pairs, PAIRS_AT_A_TIME, dim=1)
-                ]
-                scores = torch.cat(parts)
-            for name in metrics:
-                found[f"{split}_{name}"] = self._measure(name, scores, y) if y.numel() else None
-        return found
-
-    @abstractmethod
-    def _measure(self, metric: str, scores: Tensor, y: Tensor) -> float | None:
-        """A metric of the scores `[n, C]` of pairs and their labels `[n]`."""
+def pair_scores(rows: Tensor, pairs: Tensor, readout: nn.Module | None) -> Tensor:
+    """The scores of pairs `[2, n]` on the CPU, `[n, C]`, of the embeddings of all nodes."""
+    assert readout is not None
+    pieces = torch.split(pairs.to(rows.device), PAIRS_AT_A_TIME, dim=1)
+    return torch.cat([readout(rows[piece.long()]).cpu() for piece in pieces])
 
 
 @final
-class EdgeClassification(PairTask):
-    """One class a labelled pair of nodes, by cross entropy. The labelled pairs are split at random.
+class EdgeClassification(NodeClassification):
+    """One class a labelled pair of nodes, by cross entropy.
+
+    `evaluate` and `report` take the embeddings of all nodes; `predict` and the like those of pairs, `[2, n, d]`.
 
     Args:
-        graph: has `edge_label_index` and `edge_label`; its edges stay in `P`, whatever their label.
-        val_edges, test_edges: shares of the labelled pairs.
-        edge_seed: of the split.
-        head, width, loss, metric: see `PairTask`. `dot` is for two classes: its score is the logit of class 1.
+        graph: has `edge_label_index`, `edge_label` and perhaps `edge_split`; its edges stay in `P`, whatever their
+            label. With `num_outputs`, a graph to predict on, which needs none of them.
+        pairs: head and split. `dot` is for two classes: its score is the logit of class 1.
+        options: `num_outputs`, `loss`, `metric`, `class_weight`, `label_smoothing`, see `NodeTask`.
     """
 
     name = "edge"
-    metrics = NodeClassification.metrics
+    options: ClassVar[tuple[str, ...]] = ("class_weight", "label_smoothing")
+    of_pairs = True
+    items: EdgeItems
 
     def __init__(
         self,
         graph: Graph,
         *,
-        head: Head = "hadamard-mlp",
-        width: int = 64,
-        val_edges: float = 0.05,
-        test_edges: float = 0.1,
-        edge_seed: int = 0,
-        loss: LossFunction | None = None,
-        metric: str | None = None,
+        pairs: PairOptions = DEFAULTS,
+        **options: Unpack[LabelOptions],
     ) -> None:
-        index, label = graph.edge_label_index, graph.edge_label
+        label = graph.edge_label
         require(
-            index is not None and label is not None and bool((label >= 0).any()),
+            (label is not None and bool((label >= 0).any())) or options.get("num_outputs") is not None,
             "task 'edge' needs labelled edges and this graph has none; give edge_label_index and edge_label "
-            "(cvgnn.data.with_edge_labels, or keys of an .npz file), or use task 'link' to predict edges",
+            "(cvgnn.data.with_edge_labels, or keys of an .npz file) or a table edge_labels, or use task 'link' to "
+            "predict edges",
         )
-        assert index is not None
-        assert label is not None
-        known = (label >= 0).nonzero().flatten()
-        classes = int(label.max()) + 1
+        pairs.check_split(graph)
+        self.pair_options = pairs
+        super().__init__(graph, **options)
+        self.out_channels = pairs.width
         require(
-            head != "dot" or classes == 2,
-            f"head 'dot' gives one score a pair, for two classes; the edges have {classes}: use 'hadamard-mlp' or "
-            "'concat-mlp'",
+            pairs.head != "dot" or self.num_outputs == 2,
+            f"head 'dot' gives one score a pair, for two classes; the edges have {self.num_outputs}: use "
+            "'hadamard-mlp' or 'concat-mlp'",
         )
-        parts = random_parts(known.numel(), val=val_edges, test=test_edges, seed=edge_seed)
-        ids = {split: known[torch.from_numpy(part)] for split, part in zip(SPLITS, parts, strict=True)}
-        pairs, labels = ({split: t[..., at] for split, at in ids.items()} for t in (index, label))
-        super().__init__(
-            graph, EdgeItems(pairs["train"]), pairs, labels, head=head, width=width,
-            outputs=1 if head == "dot" else classes, loss=loss, metric=metric,
-        )  # fmt: skip
-        self.y = labels["train"]  # on the device of the loss
 
-    def to(self, device: torch.device) -> Self:
+    @classmethod
+    def _further(cls, config: TrainConfig) -> dict[str, Any]:
+        return {"pairs": PairOptions.from_config(config)}
+
+    @property
+    def classes(self) -> tuple[int, tuple[str, ...] | None]:
+        """See `Task`: those of the edges."""
+        names = self.graph.edge_class_names
+        return len(names) if names is not None else int(self.y.max()) + 1 if len(self.y) else 1, names
+
+    @property
+    def split(self) -> str:
         """See `Task`."""
-        self.y = self.y.to(device)
-        return self
+        return self.pair_options.describe_split(self.graph)
 
-    def sizes(self) -> dict[str, int]:
+    def make_readout(self, *, seed: int, dtype: torch.dtype) -> PairHead:
         """See `Task`."""
-        return {split: y.numel() for split, y in self.labels.items()}
+        return PairHead(self.pair_options, self.num_outputs, symmetric=False, seed=seed, dtype=dtype)
 
-    def scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
-        """Logits of the classes; one score `s` is the pair of logits `(0, s)`."""
-        found = super().scores(rows, readout)
-        return found if self.head != "dot" else torch.cat([torch.zeros_like(found), found], dim=1)
+    def _labels(self, graph: Graph) -> Tensor:
+        return torch.empty(0, dtype=torch.int64) if graph.edge_label is None else graph.edge_label
 
-    def _criterion(self, scores: Tensor, batch: Batch) -> Tensor:
-        return (self.function or cross_entropy)(scores, self.y[batch.ids])
+    def _split(self, graph: Graph) -> dict[str, Tensor]:
+        known, given, options = self.y >= 0, graph.edge_split, self.pair_options
+        if given is not None:
+            return {split: (known & (given == part)).nonzero().flatten() for part, split in enumerate(SPLITS)}
+        ids = known.nonzero().flatten()
+        parts = random_parts(len(ids), val=options.val_edges, test=options.test_edges, seed=options.edge_seed)
+        return {split: ids[torch.from_numpy(part)] for split, part in zip(SPLITS, parts, strict=True)}
 
-    def _measure(self, metric: str, scores: Tensor, y: Tensor) -> float | None:
-        return NodeClassification.functions[metric](scores, y)
+    def _items(self, graph: Graph) -> EdgeItems:
+        index = graph.edge_label_index
+        return EdgeItems(torch.empty(2, 0, dtype=torch.int64) if index is None else index, self.ids["train"])
 
-    def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
-        """int64 `[n]`: classes of pairs, whose embeddings are `[2, n, d]`."""
-        return self.scores(rows, readout).argmax(dim=1)
+    def _scores_of(self, ids: Tensor, rows: Tensor, readout: nn.Module | None) -> Tensor:
+        return pair_scores(rows, self.items.pairs[:, ids], readout)
 
-    def predict_proba(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
-        """`[n, C]`: class probabilities of pairs."""
-        return self.scores(rows, readout).softmax(dim=1)
-
-    def prediction_columns(
-        self, rows: Tensor, ids: Sequence[int] | None, names: Sequence[str] | None, readout: nn.Module | None = None
-    ) -> dict[str, np.ndarray]:
-        """`class`, its `probability`, and `p_CLASS` for each class."""
-        probabilities = self.predict_proba(rows, readout).cpu()
-        highest, classes = (t.numpy() for t in probabilities.max(dim=1))
-        return {"class": classes, "probability": highest, **probability_columns(probabilities, None)}
+    def _label_column(self, ids: Sequence[int] | None, names: Sequence[str] | None) -> dict[str, np.ndarray]:
+        return {}  # pairs to predict are no pairs of the graph
 
 
 @final
-class LinkPrediction(PairTask):
+class LinkPrediction(Task):
     """Which pairs of nodes are edges, by binary cross entropy against negatives, one for each edge.
 
     Validation and test edges are held out of the graph of `P`. Training draws fresh negatives at every step; splits are
     evaluated with fixed ones. Of the training edges a random part is evaluated, as many as the test edges.
 
     Args:
-        graph: the whole graph.
+        graph: the whole graph; its `edge_split`, if it has one, holds edges out.
+        pairs: head and split.
         negatives: see `NegativeSampler`.
         hits_k: `K` of Hits@K.
         seed: of the training negatives.
-        edge_seed: of the split, and of the negatives that it is evaluated with.
-        val_edges, test_edges: shares of the edges.
-        head, width, loss, metric: see `PairTask`.
+        loss: a function of scores `[n]` and labels `[n]`, 1 for edges, in place of the binary cross entropy.
+        metric: see `Task`.
     """
 
     name = "link"
     metrics = ("roc_auc", "average_precision", "hits_at_k", "mrr")
+    of_pairs = True
+    items: EdgeItems
 
     def __init__(
         self,
         graph: Graph,
         *,
-        head: Head = "hadamard-mlp",
-        width: int = 64,
-        val_edges: float = 0.05,
-        test_edges: float = 0.1,
+        pairs: PairOptions = DEFAULTS,
         negatives: Negatives = "uniform",
         hits_k: int = 50,
         seed: int = 0,
-        edge_seed: int = 0,
         loss: LossFunction | None = None,
         metric: str | None = None,
     ) -> None:
         require(graph.num_edges > 0, "task 'link' predicts edges and this graph has none")
-        split = split_edges(graph, val=val_edges, test=test_edges, seed=edge_seed)
+        pairs.check_split(graph)
+        split = split_edges(graph, val=pairs.val_edges, test=pairs.test_edges, seed=pairs.edge_seed)
         require(split.train.shape[1] > 0, "no edge is left to train on; lower val_edges and test_edges")
-        fixed = NegativeSampler(graph, negatives, degrees=split.graph, seed=edge_seed)
+        super().__init__(split.graph, metric=metric)
+        fixed, fresh = (
+            NegativeSampler(graph, negatives, degrees=split.graph, seed=seed) for seed in (pairs.edge_seed, seed)
+        )
+        self.items = EdgeItems(split.train, negatives=fresh)
+        self.pair_options, self.out_channels, self.function = pairs, pairs.width, loss
         # The parts are in random order, so that a beginning is a random part.
         true = {
             "train": split.train[:, : max(split.test.shape[1], split.val.shape[1], 1)],
@@ -295,14 +249,7 @@ class LinkPrediction(PairTask):
             "test": split.test,
         }
         drawn = {s: fixed.draw(edges.shape[1], 0, SPLITS.index(s)) for s, edges in true.items()}
-        pairs = {s: torch.cat([edges, drawn[s].to(edges.dtype)], dim=1) for s, edges in true.items()}
-        labels = {s: torch.arange(p.shape[1]) < p.shape[1] // 2 for s, p in pairs.items()}
-        fresh = NegativeSampler(graph, negatives, degrees=split.graph, seed=seed)
-        super().__init__(
-            split.graph, EdgeItems(split.train, fresh), pairs, labels, head=head, width=width, outputs=1, loss=loss,
-            metric=metric,
-        )  # fmt: skip
-        self._symmetric = not graph.directed
+        self.pairs = {s: torch.cat([edges, drawn[s].to(edges.dtype)], dim=1) for s, edges in true.items()}
         self._sizes = {"train": len(self.items), "val": split.val.shape[1], "test": split.test.shape[1]}
         self.hits_k = require_integer("hits_k", hits_k, at_least=1)
         require(
@@ -312,8 +259,17 @@ class LinkPrediction(PairTask):
         )
 
     @classmethod
-    def _further(cls, config: TrainConfig) -> dict[str, Any]:
-        return {name: getattr(config, name) for name in ("negatives", "hits_k", "seed")}
+    def from_config(cls, graph: Graph, config: TrainConfig, *, num_outputs: int | None, loss: Any) -> Self:
+        """See `Task`."""
+        for name in ("class_weight", "label_smoothing", "calibrate"):
+            require(not getattr(config, name), f"{name} has no use with task {cls.name!r}; leave it out")
+        same = {name: getattr(config, name) for name in ("negatives", "hits_k", "seed", "metric")}
+        return cls(graph, pairs=PairOptions.from_config(config), loss=loss, **same)
+
+    @property
+    def split(self) -> str:
+        """See `Task`."""
+        return self.pair_options.describe_split(self.graph)
 
     @property
     def result_metrics(self) -> tuple[str, ...]:
@@ -324,30 +280,51 @@ class LinkPrediction(PairTask):
         """See `Task`; negatives do not count."""
         return self._sizes
 
-    def _criterion(self, scores: Tensor, batch: Batch) -> Tensor:
-        labels = torch.zeros(len(scores), dtype=scores.dtype, device=scores.device)
-        labels[: batch.ids.numel()] = 1
-        return (self.function or binary_cross_entropy_with_logits)(scores.squeeze(1), labels)
+    def make_readout(self, *, seed: int, dtype: torch.dtype) -> PairHead:
+        """See `Task`."""
+        return PairHead(self.pair_options, 1, symmetric=not self.graph.directed, seed=seed, dtype=dtype)
 
-    def _measure(self, metric: str, scores: Tensor, y: Tensor) -> float | None:
-        if metric in ("roc_auc", "average_precision"):
-            return (m.roc_auc if metric == "roc_auc" else m.average_precision)(scores, y[:, None])
-        positive, negative = scores[y].flatten(), scores[~y].flatten()
-        return mrr(positive, negative) if metric == "mrr" else hits_at_k(positive, negative, self.hits_k)
+    def loss(self, rows: Tensor, batch: Batch, readout: nn.Module | None = None) -> Tensor:
+        """See `Task`; negatives come last."""
+        scores = self._scores(batch.select(rows), readout)
+        labels = torch.zeros_like(scores)
+        labels[: batch.ids.numel()] = 1
+        return (self.function or binary_cross_entropy_with_logits)(scores, labels)
+
+    def evaluate(self, rows: Tensor, metrics: Sequence[str], readout: nn.Module | None = None) -> Metrics:
+        """See `Task`."""
+        found: Metrics = {}
+        for split, pairs in self.pairs.items():
+            found |= dict.fromkeys(f"{split}_{name}" for name in metrics)
+            if pairs.shape[1]:
+                scores = pair_scores(rows, pairs, readout).squeeze(1)
+                found |= {f"{split}_{name}": self._measure(name, *scores.chunk(2)) for name in metrics}
+        return found
+
+    def _measure(self, metric: str, positive: Tensor, negative: Tensor) -> float | None:
+        if metric in ("mrr", "hits_at_k"):
+            return mrr(positive, negative) if metric == "mrr" else hits_at_k(positive, negative, self.hits_k)
+        scores, y = torch.cat([positive, negative])[:, None], torch.arange(2 * len(positive)) < len(positive)
+        return (m.roc_auc if metric == "roc_auc" else m.average_precision)(scores, y[:, None])
+
+    def _scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
+        """Logits `[n]` of pairs, whose embeddings are `[2, n, d]`."""
+        assert readout is not None
+        return readout(rows).squeeze(1)  # type: ignore[no-any-return]
 
     def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
-        """int8 `[n]`: 1 for pairs, whose embeddings are `[2, n, d]`, of probability above 1/2."""
-        return (self.scores(rows, readout).squeeze(1) > 0).to(torch.int8)
+        """int8 `[n]`: 1 for pairs of probability above 1/2."""
+        return (self._scores(rows, readout) > 0).to(torch.int8)
 
     def predict_proba(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
         """`[n]`: the probability that a pair is an edge, among as many edges as negatives."""
-        return self.scores(rows, readout).squeeze(1).sigmoid()
+        return self._scores(rows, readout).sigmoid()
 
     def prediction_columns(
         self, rows: Tensor, ids: Sequence[int] | None, names: Sequence[str] | None, readout: nn.Module | None = None
     ) -> dict[str, np.ndarray]:
         """`score`, the logit, and `probability`."""
-        score = self.scores(rows, readout).squeeze(1).cpu()
+        score = self._scores(rows, readout).cpu()
         return {"score": score.numpy(), "probability": score.sigmoid().numpy()}
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self, final, get_args
+from typing import Any, Literal, Unpack, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +11,9 @@ from torch import Tensor, nn
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.errors import require, require_known
-from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch, GraphItems, Items
-from cvgnn.training.tasks.base import Metrics
-from cvgnn.training.tasks.node_tasks import LossFunction, NodeClassification
+from cvgnn.training.tasks.base import Metrics, draw_weights
+from cvgnn.training.tasks.node_tasks import LabelOptions, NodeClassification
 
 Pool = Literal["mean", "sum", "set"]
 POOLS: tuple[str, ...] = get_args(Pool)
@@ -65,14 +63,7 @@ class GraphHead(nn.Module):
         super().__init__()
         self.hidden = nn.Linear(3 * width, width, dtype=dtype) if pool == "set" else None
         self.out = nn.Linear(width, classes, dtype=dtype)
-        # The network's weights have the same seed and no coordinate.
-        generator = torch.Generator().manual_seed(derive(seed, Purpose.WEIGHTS, 1) >> 1)
-        with torch.no_grad():
-            for layer in (self.hidden, self.out):
-                if layer is not None:
-                    bound = 1.0 / math.sqrt(layer.in_features)
-                    for parameter in (layer.weight, layer.bias):
-                        parameter.uniform_(-bound, bound, generator=generator)
+        draw_weights((self.out,) if self.hidden is None else (self.hidden, self.out), seed)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Logits, `[B, C]`."""
@@ -90,58 +81,37 @@ class GraphClassification(NodeClassification):
         graph: has `graph_ids`; `y` is int64 `[G]`.
         width: of the embeddings, the network's outputs.
         pool: how they become one row a graph: `"mean"`, `"sum"` or `"set"`.
-        num_outputs, loss, metric, class_weight, label_smoothing: see `NodeTask`.
+        options: `num_outputs`, `loss`, `metric`, `class_weight`, `label_smoothing`, see `NodeTask`.
     """
 
     name = "graph"
     options = ("class_weight", "label_smoothing")
     items: GraphItems
 
-    def __init__(
-        self,
-        graph: Graph,
-        *,
-        width: int = 64,
-        pool: Pool = "mean",
-        num_outputs: int | None = None,
-        loss: LossFunction | None = None,
-        metric: str | None = None,
-        class_weight: str | None = None,
-        label_smoothing: float = 0.0,
-        calibrate: bool = False,
-    ) -> None:
+    def __init__(self, graph: Graph, *, width: int = 64, pool: Pool = "mean", **options: Unpack[LabelOptions]) -> None:
         require_known("pool", pool, POOLS)
         require(
             graph.graph_ids is not None,
             f"task 'graph' needs a set of graphs, and {graph.name!r} is one graph; give graph_ids "
-            "(cvgnn.data.from_graphs, or a key of an .npz file)",
+            "(cvgnn.data.from_graphs, a key of an .npz file, or a column graph in the table of nodes)",
         )
-        super().__init__(
-            graph, num_outputs=num_outputs, loss=loss, metric=metric, class_weight=class_weight,
-            label_smoothing=label_smoothing, calibrate=calibrate,
-        )  # fmt: skip
+        super().__init__(graph, **options)
         self.pool, self.out_channels = pool, width
 
     @classmethod
-    def from_config(cls, graph: Graph, config: TrainConfig, *, num_outputs: int | None, loss: Any) -> Self:
-        """See `Task`."""
-        options = ("pool", "metric", "class_weight", "label_smoothing", "calibrate")
-        same = {name: getattr(config, name) for name in options}
-        return cls(graph, width=config.hidden, num_outputs=num_outputs, loss=loss, **same)
+    def _further(cls, config: TrainConfig) -> dict[str, Any]:
+        return {"width": config.hidden, "pool": config.pool}
 
     def _items(self, graph: Graph) -> Items:
         assert graph.graph_ids is not None
-        return GraphItems(graph.train_ids, graph.graph_ids)
+        return GraphItems(self.ids["train"], graph.graph_ids)
 
     def make_readout(self, *, seed: int, dtype: torch.dtype) -> GraphHead:
         """See `Task`."""
         return GraphHead(self.pool, self.out_channels, self.num_outputs, seed=seed, dtype=dtype)
 
-    def loss(self, rows: Tensor, batch: Batch, readout: nn.Module | None = None) -> Tensor:
-        """See `Task`."""
-        pooled = self._pooled(batch.select(rows), batch.ids)
-        scores, labels = self.scores(pooled, readout), self.labels.index_select(0, batch.ids)
-        return self.criterion(scores, labels, readout) if self.function is None else self.function(scores, labels)
+    def _batch_rows(self, rows: Tensor, batch: Batch) -> Tensor:
+        return self._pooled(batch.select(rows), batch.ids)
 
     def item_rows(self, outputs: Callable[[Tensor | None], Tensor], ids: Tensor | None) -> Tensor:
         """See `Task`: pooled rows."""
@@ -156,10 +126,6 @@ class GraphClassification(NodeClassification):
     def report(self, rows: Tensor, readout: nn.Module | None = None) -> dict[str, Any]:
         """As of `NodeClassification`, counting graphs."""
         return super().report(self._pooled(rows), readout)
-
-    def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
-        """int64 `[n]`: classes of graphs, from their pooled rows."""
-        return self.scores(rows, readout).argmax(dim=1)
 
     def _pooled(self, rows: Tensor, ids: Tensor | None = None) -> Tensor:
         """What is pooled of the rows of the nodes of some graphs, graph after graph; of all if `ids` is None."""

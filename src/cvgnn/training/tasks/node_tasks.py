@@ -6,7 +6,7 @@ import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self, TypedDict, final
 
 import numpy as np
 import torch
@@ -25,6 +25,17 @@ MOST_CLASSES = 100
 """Confusion matrices of more classes are not kept in result.json."""
 
 LossFunction = Callable[..., Tensor]
+
+
+class LabelOptions(TypedDict, total=False):
+    """The arguments of `NodeTask` that other tasks of classes hand on as they are."""
+
+    num_outputs: int | None
+    loss: LossFunction | None
+    metric: str | None
+    class_weight: str | None
+    label_smoothing: float
+    calibrate: bool
 
 
 class NodeTask(Task):
@@ -59,10 +70,11 @@ class NodeTask(Task):
         calibrate: bool = False,
     ) -> None:
         super().__init__(graph, metric=metric)
-        self.items = self._items(graph)
         self.y = self._labels(graph)  # on the CPU, for metrics
         self.labels = self.y  # on the device of the loss
-        self.num_outputs = num_outputs or (graph.num_classes if self.y.dim() == 1 else self.y.shape[1])
+        self.ids = self._split(graph)
+        self.items = self._items(graph)
+        self.num_outputs = num_outputs or (self.classes[0] if self.y.dim() == 1 else self.y.shape[1])
         self.out_channels = self.num_outputs
         self.function = loss
         self.label_smoothing = label_smoothing
@@ -76,10 +88,11 @@ class NodeTask(Task):
         for name, used in (("class_weight", class_weight is not None), ("label_smoothing", label_smoothing > 0)):
             require(not used or name in self.options, f"{name} has no use with task {self.name!r}; leave it out")
             require(not used or loss is None, f"{name} is for the cross entropy, not for your own loss; leave it out")
-        if graph.train_ids.numel():
+        if self.ids["train"].numel():
             self._check_labels(self.y)
             if class_weight is not None:
-                self.weight = _weights(class_weight, self._balanced(self.y[graph.train_ids])).to(graph.x.dtype)
+                weight = class_weights(class_weight, self.y[self.ids["train"]], self.num_outputs)
+                self.weight = weight.to(graph.x.dtype)
                 self.has_zero_weight = not bool(self.weight.all())
 
     @classmethod
@@ -88,7 +101,12 @@ class NodeTask(Task):
         own = cls.is_cross_entropy or config.loss != "cross-entropy"
         require(own, f"loss 'cross-entropy' is for classes, not for task {cls.name!r}; leave it out")
         options = {name: getattr(config, name) for name in ("metric", "class_weight", "label_smoothing", "calibrate")}
-        return cls(graph, num_outputs=num_outputs, loss=loss, **options)
+        return cls(graph, num_outputs=num_outputs, loss=loss, **options, **cls._further(config))
+
+    @classmethod
+    def _further(cls, config: TrainConfig) -> dict[str, Any]:
+        """Arguments of one task alone."""
+        return {}
 
     def to(self, device: torch.device) -> Self:
         """See `Task`."""
@@ -98,21 +116,30 @@ class NodeTask(Task):
 
     def sizes(self) -> dict[str, int]:
         """See `Task`."""
-        return {split: ids.numel() for split, ids in self._ids().items()}
+        return {split: ids.numel() for split, ids in self.ids.items()}
 
-    def _ids(self) -> dict[str, Tensor]:
-        return {split: getattr(self.graph, f"{split}_ids") for split in SPLITS}
+    def _split(self, graph: Graph) -> dict[str, Tensor]:
+        """int64, the items of each split: positions in `y`."""
+        return {split: getattr(graph, f"{split}_ids") for split in SPLITS}
 
     def loss(self, rows: Tensor, batch: Batch, readout: nn.Module | None = None) -> Tensor:
         """See `Task`."""
-        scores, labels = self.scores(batch.select(rows), readout), self.labels.index_select(0, batch.ids)
+        scores, labels = self.scores(self._batch_rows(rows, batch), readout), self.labels.index_select(0, batch.ids)
         if labels.dtype != torch.int64:  # a matrix of 0 and 1 has 8 bits an entry until here
             labels = labels.to(scores.dtype)
         return self.criterion(scores, labels, readout) if self.function is None else self.function(scores, labels)
 
+    def _batch_rows(self, rows: Tensor, batch: Batch) -> Tensor:
+        """What `scores` takes, of the rows of `r^(K)`."""
+        return batch.select(rows)
+
     def scores(self, rows: Tensor, readout: nn.Module | None) -> Tensor:
-        """The head: what loss and metrics take, `[n, C]`, made of the network's outputs."""
+        """The head: what loss and metrics take, `[n, C]`, made of the network's outputs for `n` items."""
         return rows if readout is None else readout(rows)
+
+    def _scores_of(self, ids: Tensor, rows: Tensor, readout: nn.Module | None) -> Tensor:
+        """The scores of some items, on the CPU, of the network's outputs for all nodes."""
+        return self.scores(rows[ids], readout).cpu()
 
     @abstractmethod
     def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
@@ -120,8 +147,8 @@ class NodeTask(Task):
 
     def evaluate(self, rows: Tensor, metrics: Sequence[str], readout: nn.Module | None = None) -> Metrics:
         """See `Task`."""
-        ids = {split: ids for split, ids in self._ids().items() if ids.numel()}
-        scored = {split: (self.scores(rows[nodes], readout).cpu(), self.y[nodes]) for split, nodes in ids.items()}
+        ids = {split: ids for split, ids in self.ids.items() if ids.numel()}
+        scored = {split: (self._scores_of(items, rows, readout), self.y[items]) for split, items in ids.items()}
         return {
             f"{split}_{name}": self.functions[name](*scored[split]) if split in scored else None
             for name in metrics
@@ -129,12 +156,12 @@ class NodeTask(Task):
         }
 
     def _reported(self, rows: Tensor, readout: nn.Module | None) -> tuple[str, Tensor, Tensor]:
-        """The last split that has nodes, with their scores and labels."""
-        split, ids = next((split, ids) for split, ids in reversed(self._ids().items()) if ids.numel())
-        return split, self.scores(rows[ids], readout).cpu(), self.y[ids]
+        """The last split that has items, with their scores and labels."""
+        split, ids = next((split, ids) for split, ids in reversed(self.ids.items()) if ids.numel())
+        return split, self._scores_of(ids, rows, readout), self.y[ids]
 
     def _items(self, graph: Graph) -> Items:
-        return NodeItems(graph.train_ids)
+        return NodeItems(self.ids["train"])
 
     def _labels(self, graph: Graph) -> Tensor:
         """The labels in the form that this task has; not checked."""
@@ -143,10 +170,6 @@ class NodeTask(Task):
     @abstractmethod
     def _check_labels(self, y: Tensor) -> None:
         """Refuse labels that are not of this task."""
-
-    def _balanced(self, y: Tensor) -> Tensor:
-        """The weights that `class_weight="balanced"` stands for, `[C]`."""
-        raise NotImplementedError
 
 
 @final
@@ -189,7 +212,7 @@ class NodeClassification(NodeTask):
 
     def finish(self, rows: Tensor, readout: nn.Module | None = None) -> None:
         """Fit the temperature on the validation nodes."""
-        ids = self.graph.val_ids
+        ids = self.ids["val"]
         if isinstance(readout, Temperature) and ids.numel():
             readout.temperature.fill_(m.best_temperature(rows[ids].cpu(), self.y[ids]))
 
@@ -213,7 +236,7 @@ class NodeClassification(NodeTask):
 
     def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
         """int64 `[n]`: classes."""
-        return rows.argmax(dim=1)
+        return self.scores(rows, readout).argmax(dim=1)
 
     def predict_proba(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
         """`[n, C]`: class probabilities."""
@@ -225,18 +248,21 @@ class NodeClassification(NodeTask):
         """`class`, its `probability`, the true `label`, and `p_CLASS` for each class."""
         probabilities = self.predict_proba(rows, readout).cpu()
         highest, classes = (t.numpy() for t in probabilities.max(dim=1))
-        y, own = at(self.graph.y, ids), self.graph.class_names
         return {
             "class": classes if names is None else np.asarray(names)[classes],
             "probability": highest,
-            # -1, unknown, is the last. A graph without any label has no names of its own.
-            "label": y if own is None and (names is None or (y >= 0).any()) else np.asarray([*(own or ()), ""])[y],
+            **self._label_column(ids, names),
             **probability_columns(probabilities, names),
         }
 
+    def _label_column(self, ids: Sequence[int] | None, names: Sequence[str] | None) -> dict[str, np.ndarray]:
+        y, own = at(self.graph.y, ids), self.graph.class_names
+        # -1, unknown, is the last. A graph without any label has no names of its own.
+        return {"label": y if own is None and (names is None or (y >= 0).any()) else np.asarray([*(own or ()), ""])[y]}
+
     def _check_labels(self, y: Tensor) -> None:
-        ids, item = self.graph.train_ids, self.items.kind
-        n = self.graph.num_nodes if item == "node" else len(y)  # a graph has checked its graph_ids against y
+        ids, item = self.ids["train"], self.items.kind
+        n = self.graph.num_nodes if item == "node" else len(y)  # a graph has checked the others
         require(
             isinstance(y, Tensor) and y.dtype == torch.int64 and y.shape == (n,),
             f"task {self.name!r} needs y as an int64 vector with one entry for each of the {n} {item}s, training "
@@ -249,10 +275,6 @@ class NodeClassification(NodeTask):
                 f"{item} {node} has no label in 0..{self.num_outputs - 1}, the classes of the model (its label is "
                 f"{int(y[node])})"
             )
-
-    def _balanced(self, y: Tensor) -> Tensor:
-        counts = torch.bincount(y, minlength=self.num_outputs)
-        return y.numel() / (self.num_outputs * counts.clamp(min=1))
 
 
 @final
@@ -310,10 +332,6 @@ class MultiLabelClassification(NodeTask):
             f"task 'multilabel' needs y as a matrix of 0 and 1, a column for each label; it is {y.dtype} of shape "
             f"{list(y.shape)}",
         )
-
-    def _balanced(self, y: Tensor) -> Tensor:
-        positives = y.sum(dim=0, dtype=torch.int64)
-        return (len(y) - positives) / positives.clamp(min=1)
 
 
 @final
@@ -400,13 +418,26 @@ class NodeRegression(NodeTask):
         """Every form of labels holds numbers."""
 
 
-def _weights(given: str, balanced: Tensor) -> Tensor:
-    """The weights of classes or labels: `balanced`, or the numbers that are given."""
-    if given == "balanced":
-        return balanced
-    weights, count = [float(number) for number in given.split(",")], balanced.numel()
-    require(len(weights) == count, f"class_weight has {len(weights)} numbers, but the graph has {count} classes")
-    return torch.tensor(weights, dtype=torch.float64)
+def class_weights(given: str, y: Tensor, count: int) -> Tensor:
+    """The weights of classes or labels, `[count]`: numbers that are given, or `"balanced"`. That is the same total for
+    every class; for labels, negatives / positives.
+
+    Args:
+        given: `"balanced"`, or numbers separated by commas.
+        y: of the training items, classes `[n]` or labels `[n, count]`.
+        count: of classes or labels.
+
+    >>> class_weights("balanced", torch.tensor([0, 0, 0, 1]), 2).tolist()
+    [0.6666666666666666, 2.0]
+    """
+    if given != "balanced":
+        weights = [float(number) for number in given.split(",")]
+        require(len(weights) == count, f"class_weight has {len(weights)} numbers, but the graph has {count} classes")
+        return torch.tensor(weights, dtype=torch.float64)
+    if y.dim() == 1:
+        return len(y) / (count * torch.bincount(y, minlength=count).clamp(min=1).double())
+    positives = y.sum(dim=0, dtype=torch.float64)
+    return (len(y) - positives) / positives.clamp(min=1)
 
 
 def at(y: Tensor, ids: Sequence[int] | None) -> np.ndarray:

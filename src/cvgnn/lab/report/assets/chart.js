@@ -17,7 +17,7 @@ class PanelView {
     // Where a number is on the x axis, and back: distances and zooms are measured there.
     this.along = panel.log_x ? Math.log10 : (x) => x;
     this.back = panel.log_x ? (at) => Math.pow(10, at) : (at) => at;
-    this.whole = false; // whether the y axis shows the rise of the first epochs too
+    this.whole = false; // whether the y axis shows the steep first epochs too
     this.pointers = new Map();
     this.clip = "clip" + clips++;
     this.plot = svg("svg", {
@@ -70,11 +70,14 @@ class PanelView {
       });
     }
     if (low > high) [low, high] = [0, 1];
-    const floor = this.panel.floor;
-    if (floor !== null && !this.whole && this.shared.x === null && floor < high) low = Math.max(low, floor);
+    const span = this.panel.span;
+    if (span && !this.whole && this.shared.x === null) {
+      const cut = [Math.max(low, span[0]), Math.min(high, span[1])];
+      if (cut[0] < cut[1]) [low, high] = cut;
+    }
     if (this.log && low > 0) return [low / 1.1, high * 1.1];
     const room = (high - low) * 0.05 || Math.abs(high) * 0.05 || 0.05;
-    const top = this.panel.kind === "accuracy" ? 1 : Infinity;
+    const top = this.panel.kind === "percent" ? 1 : Infinity;
     return [Math.max(low - room, low >= 0 ? 0 : -Infinity), Math.max(Math.min(high + room, top), high)];
   }
 
@@ -111,7 +114,7 @@ class PanelView {
     const across = names.length ? { values: names.map((_, i) => i).filter((i) => i >= x[0] && i <= x[1]), write: (i) => names[i] }
       : this.panel.log_x ? logTicks(x[0], x[1])
       : linearTicks(x[0], x[1], Math.max(3, this.width / 75), this.xLabel === "epoch");
-    const percent = this.panel.kind === "accuracy";
+    const percent = this.panel.kind === "percent";
     const up = this.log && y[0] > 0 ? logTicks(y[0], y[1])
       : percent ? linearTicks(100 * y[0], 100 * y[1], 7, false) : linearTicks(y[0], y[1], 7, false);
     for (const tick of up.values) {

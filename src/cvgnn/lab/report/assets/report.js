@@ -26,7 +26,7 @@ class FigureView {
     this.bar.hidden = this.figure.views[this.view].rows.every((row) => row.panels.every((panel) => panel.axes));
     if (this.figure.key === "loss") this.bar.append(this.switchButton("log", "Logarithmic"));
     const panels = this.figure.views[this.view].rows.flatMap((row) => row.panels);
-    if (panels.some((panel) => !panel.axes && panel.floor !== null)) this.bar.append(this.switchButton("whole", "Whole range"));
+    if (panels.some((panel) => !panel.axes && panel.span)) this.bar.append(this.switchButton("whole", "Whole range"));
     this.rows.replaceChildren(...this.figure.views[this.view].rows.map((row) => this.row(row)));
     this.redraw();
   }

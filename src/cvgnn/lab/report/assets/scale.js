@@ -15,7 +15,8 @@ function linearTicks(low, high, parts, whole) {
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const values = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) values.push(i * step);
-  return { values, write: (value) => value.toFixed(Math.min(digits, 8)) };
+  const long = digits > 4 || Math.max(Math.abs(low), Math.abs(high)) >= 1e5; // the margin has room for six characters
+  return { values, write: (value) => (long && value ? value.toExponential(1) : value.toFixed(Math.min(digits, 8))) };
 }
 
 /** Ticks of a logarithmic axis: powers of ten, with 2 and 5 between them where there is room. */
@@ -52,11 +53,11 @@ function makeScale(low, high, from, to, log) {
 
 /** A value for the tooltip. */
 function writeValue(value, kind) {
-  return kind === "accuracy" ? (100 * value).toFixed(2) + "%" : String(Number(value.toPrecision(4)));
+  return kind === "percent" ? (100 * value).toFixed(2) + "%" : String(Number(value.toPrecision(4)));
 }
 
 function writeBand(low, high, kind) {
   if (low === high) return "";
-  if (kind === "accuracy") return (100 * low).toFixed(2) + " to " + (100 * high).toFixed(2);
+  if (kind === "percent") return (100 * low).toFixed(2) + " to " + (100 * high).toFixed(2);
   return Number(low.toPrecision(4)) + " to " + Number(high.toPrecision(4));
 }

@@ -1,16 +1,17 @@
-"""Tables of accuracies in Markdown, LaTeX and JSON, and the files of a sweep."""
+"""Tables of results in Markdown, LaTeX and JSON, and the files of a sweep."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cvgnn.lab.sweep.jobs import format_value, varying_options
 from cvgnn.lab.sweep.pool import Outcome
-from cvgnn.lab.sweep.summary import Choice, SeedResults, SweepSetting, group_by_setting, highest
+from cvgnn.lab.sweep.summary import KEYS, Choice, SeedResults, SweepSetting, best_first, group_by_setting
+from cvgnn.training.tasks import METRICS, result_keys
 from cvgnn.utils import atomic_files
 from cvgnn.utils.formatting import align_columns
 
@@ -19,18 +20,33 @@ _TEX = str.maketrans({c: rf"\{c}" for c in "_%&#${}"} | {c: rf"\char{ord(c)}{{}}
 Columns = Mapping[str, Callable[[SweepSetting], str]]
 """The columns of a table: for each heading, the text of a setting's cell."""
 
-Mean = tuple[float, float | None]
-"""An accuracy in percent and its standard deviation, None for a single run."""
 
-CHOICES: dict[Choice, str] = {
-    "validation": "chosen by validation accuracy",
-    "test": "chosen by test accuracy (the paper's protocol, which selects on the test set)",
-}
+def column(name: str) -> Callable[[SeedResults], str]:
+    """A column: mean and deviation over seeds of a value that is compared, see `result_keys`."""
+    return lambda setting: setting.text(name)
 
 
-def accuracy(key: str) -> Callable[[SeedResults], str]:
-    """A column: mean and deviation of the accuracy `key` over seeds."""
-    return lambda setting: setting.percent(key)
+def choice_text(by: Choice, metrics: Iterable[str]) -> str:
+    """How the best settings are chosen.
+
+    >>> choice_text("validation", ["mse"]), choice_text("validation", ["mse", "mae"])
+    ('chosen by validation mse', 'chosen by the validation metric')
+    """
+    names = set(metrics)
+    name = f"{by} {names.pop()}" if len(names) == 1 else f"the {by} metric"
+    return f"chosen by {name}" + " (the paper's protocol, which selects on the test set)" * (by == "test")
+
+
+def mean_note(metrics: Iterable[str]) -> str:
+    """What the numbers of a table are.
+
+    >>> mean_note(["mse"]), mean_note(["accuracy"])
+    ('mean ± standard deviation over seeds; smaller is better', 'mean ± standard deviation over seeds, in %')
+    """
+    kinds = [METRICS[metric] for metric in metrics]
+    percent = ", in %" if all(k.share for k in kinds) else ", shares in %" if any(k.share for k in kinds) else ""
+    smaller = "" if any(k.larger_is_better for k in kinds) else "; smaller is better"
+    return f"mean ± standard deviation over seeds{percent}{smaller}"
 
 
 def seconds(setting: SweepSetting) -> str:
@@ -46,15 +62,22 @@ def progress(setting: SweepSetting) -> str:
 
 def sweep_columns(settings: Sequence[SweepSetting]) -> Columns:
     """The columns of a sweep's table: the options in which its settings differ, runs and accuracies."""
-    names = varying_options([setting.options for setting in settings])
+    names, metrics = varying_options([setting.options for setting in settings]), metrics_of(settings)
     return {
         "dataset": lambda s: s.dataset,
         **{name: lambda s, name=name: format_value(s.options[name]) for name in names},  # type: ignore[misc]
         "runs": lambda s: str(len(s.results)) + (f" ({len(s.failures)} failed)" if s.failures else ""),
-        "validation": accuracy("val_accuracy"),
-        "test at best validation": accuracy("test_accuracy"),
-        "highest test (paper's protocol)": accuracy("max_test_accuracy"),
+        **({"metric": lambda s: s.metric} if metrics != {"accuracy"} and "metric" not in names else {}),
+        "validation": column("val"),
+        "test at best validation": column("test"),
+        f"{top_name(metrics)} test (paper's protocol)": column("top_test"),
     }
+
+
+def top_name(metrics: Iterable[str]) -> str:
+    """Highest or lowest, whichever is the best; both may be in one table."""
+    directions = {METRICS[metric].larger_is_better for metric in metrics}
+    return "best" if len(directions) > 1 else "highest" if directions.pop() else "lowest"
 
 
 def rows(columns: Columns, settings: Sequence[SweepSetting]) -> list[list[str]]:
@@ -98,48 +121,42 @@ def booktabs(header: Sequence[str], rows: Sequence[Sequence[str]], *, caption: s
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
-def percent_mean(setting: SeedResults, key: str) -> Mean | None:
-    """Mean and deviation of an accuracy over seeds, in percent."""
-    mean, deviation = setting.mean(key), setting.deviation(key)
-    return None if mean is None else (100 * mean, None if deviation is None else 100 * deviation)
+def marked(values: Mapping[str, str]) -> dict[str, str]:
+    r"""Numbers as printed, `-` for none, as LaTeX as in the paper's Table 5: the best bold, the second best underlined.
 
-
-def marked(values: Mapping[str, Mean | None]) -> dict[str, str]:
-    r"""Accuracies as LaTeX, as in the paper's Table 5: the best bold, the second best underlined.
-
-    >>> print(*marked({"a": (70.0, 0.5), "b": (71.0, None), "c": None}).values(), sep=", ")
+    >>> print(*marked({"a": "70.00 ± 0.50", "b": "71.00", "c": "-"}).values(), sep=", ")
     \underline{70.00} $\pm$ 0.50, \textbf{71.00}, --
     """
-    places = ranks({name: value[0] for name, value in values.items() if value is not None})
-    return {name: as_tex(value, places.get(name, 0)) for name, value in values.items()}
+    places = ranks({name: text for name, text in values.items() if text != "-"})
+    return {name: as_tex(text, places.get(name, 0)) for name, text in values.items()}
 
 
-def as_tex(value: Mean | None, rank: int = 0) -> str:
-    """An accuracy as LaTeX, `--` for None; bold if its rank is 1, underlined if it is 2."""
-    if value is None:
-        return "--"
-    mean, deviation = f"{value[0]:.2f}", "" if value[1] is None else rf" $\pm$ {value[1]:.2f}"
-    return {1: rf"\textbf{{{mean}}}", 2: rf"\underline{{{mean}}}"}.get(rank, mean) + deviation
+def as_tex(text: str, rank: int = 0) -> str:
+    """A number as printed, as LaTeX; bold if its rank is 1, underlined if it is 2."""
+    mean, _, deviation = ("--" if text == "-" else text).partition(" ± ")
+    mean = {1: rf"\textbf{{{mean}}}", 2: rf"\underline{{{mean}}}"}.get(rank, mean)
+    return mean + (rf" $\pm$ {deviation}" if deviation else "")
 
 
-def ranks(values: Mapping[str, float]) -> dict[str, int]:
-    """The names of the highest (1) and the second highest (2) value, rounded as printed; equal values share a rank.
+def ranks(printed: Mapping[str, str], *, larger_is_better: bool = True) -> dict[str, int]:
+    """The rank of the best (1) and the second best (2) number as printed, 0 of the others; equal ones share a rank.
 
-    >>> ranks({"a": 3.0, "b": 5.0, "c": 5.001})
-    {'a': 2, 'b': 1, 'c': 1}
+    >>> ranks({"a": "3.00", "b": "5.00 ± 0.10", "c": "5.00", "d": "1.00"})
+    {'a': 2, 'b': 1, 'c': 1, 'd': 0}
     """
-    printed = {name: round(value, 2) for name, value in values.items()}
-    order = sorted(set(printed.values()), reverse=True)[:2]
-    return {name: order.index(value) + 1 for name, value in printed.items() if value in order}
+    values = {name: float(text.split()[0]) for name, text in printed.items()}
+    order = sorted(set(values.values()), reverse=larger_is_better)[:2]
+    return {name: order.index(value) + 1 if value in order else 0 for name, value in values.items()}
 
 
 def as_json(setting: SweepSetting) -> dict[str, Any]:
     """A setting for table.json: options, means and deviations; seeds, names and numbers of the finished runs, in the
     same order; and the reasons of the failed ones."""
-    keys = ("val_accuracy", "test_accuracy", "max_test_accuracy", "train_seconds", "eval_seconds")
+    keys = (*result_keys(setting.metric).values(), "train_seconds", "eval_seconds")
     return {
         "dataset": setting.dataset,
         "options": setting.options,
+        "metric": setting.metric,
         "seeds": [job.config.seed for job in setting.jobs],
         "runs": [job.name for job in setting.jobs],
         "failures": list(setting.failures),
@@ -171,13 +188,18 @@ def document(title: str, note: str, sections: Mapping[str, str | Sequence[str]],
     return "\n\n".join([*parts, f"Command: `{about['command']}`", f"Machine: {machine}."]) + "\n"
 
 
+def metrics_of(settings: Sequence[SeedResults]) -> set[str]:
+    """The metrics of the settings that have results; accuracy if none has."""
+    return {setting.metric for setting in settings if setting.results} or {"accuracy"}
+
+
 def chosen(settings: Sequence[SweepSetting], *, by: Choice) -> list[SweepSetting]:
-    """The best setting for each data set and optimizer; settings with a failed run are not chosen."""
-    groups: dict[tuple[str, str], list[SweepSetting]] = {}
+    """The best setting for each data set, metric and optimizer; settings with a failed run are not chosen."""
+    groups: dict[tuple[str, ...], list[SweepSetting]] = {}
     for setting in settings:
-        group = groups.setdefault((setting.dataset, setting.optimizer), [])
-        group += [] if setting.failures else [setting]
-    return [best for group in groups.values() if (best := highest(group, by=by)) is not None]
+        if not setting.failures:
+            groups.setdefault((setting.dataset, setting.metric, setting.optimizer), []).append(setting)
+    return [best for group in groups.values() for best in best_first(group, by=by)[:1]]
 
 
 def sweep_files(outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,11 +210,12 @@ def sweep_files(outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> dict[s
         about: the `command` and the `machine` behind the numbers.
     """
     settings, failed = group_by_setting(outcomes), failures(outcomes)
-    columns = sweep_columns(settings)
-    best = {choice: chosen(settings, by=choice) for choice in CHOICES}
-    tables = {CHOICES[choice].capitalize(): several for choice, several in best.items()} | {"All settings": settings}
+    columns, metrics = sweep_columns(settings), metrics_of(settings)
+    best = {choice: chosen(settings, by=choice) for choice in KEYS}
+    tables = {choice_text(choice, metrics).capitalize(): several for choice, several in best.items()}
     sections: dict[str, str | Sequence[str]] = {
-        heading: markdown(list(columns), rows(columns, several)) for heading, several in tables.items()
+        heading: markdown(list(columns), rows(columns, several))
+        for heading, several in {**tables, "All settings": settings}.items()
     }
     content = {
         **about,
@@ -200,7 +223,7 @@ def sweep_files(outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> dict[s
         "chosen": {choice: [as_json(setting) for setting in several] for choice, several in best.items()},
         "failures": failed,
     }
-    note = "Mean ± standard deviation over seeds, in %."
+    note = f"{mean_note(metrics).capitalize()}."
     return {"table.md": document("Sweep", note, sections | {"Failed": failed}, about), "table.json": content}
 
 

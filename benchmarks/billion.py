@@ -1,0 +1,143 @@
+"""A graph of papers100M's shape on one machine: every stage in a process of its own, whose memory the kernel limits.
+
+    python benchmarks/billion.py --scale 0.1 --memory 4G
+
+Generate (tables: nodes.parquet, edges.npy, features.npy), convert to a store, compact to what two layers read, train
+with histories on disk (width 128, fan-out 5, batches of 1,000), evaluate, and, with --kill, end training by SIGKILL
+after half an epoch and resume it. Scale 1 is 111,059,956 nodes, 1,615,685,872 edges that are listed, 128 features, 172
+classes, 1,207,179 training, 125,265 validation and 214,338 test nodes. Each stage's input is deleted when nobody needs
+it any more. The peak is the process's resident memory (VmHWM), pages of mapped files included; the limit is a control
+group, which counts those pages, too, and takes them back. Read: bytes that came from the disk and not from the page
+cache, which is shared with what ran before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ingest import CGROUP, limit_by_group
+
+import common
+from cvgnn.utils.formatting import format_bytes
+
+NODES, EDGES, FEATURES, CLASSES, SPLIT = 111_059_956, 1_615_685_872, 128, 172, (1_207_179, 125_265, 214_338)
+
+
+def run_stage(stage: str, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What one stage does, in its own process."""
+    from cvgnn.cli.main import main
+
+    if stage == "generate":
+        from cvgnn.data.named.synthetic import SyntheticSpec, generate_tables
+
+        scale = arguments.scale
+        train, val, test = (max(CLASSES, round(scale * part)) for part in SPLIT)
+        spec = SyntheticSpec(
+            num_nodes=round(scale * NODES), num_edges=2 * round(scale * EDGES), num_features=FEATURES,
+            num_classes=CLASSES, train=train, val=val, test=test, max_degree=max(200, round(scale * 250_000)),
+            feature_noise=0.6, name="synthetic-papers",
+        )  # fmt: skip
+        generate_tables(spec, folder / "tables")
+        return {}
+    codes: dict[str, list[Any]] = {
+        "convert": ["convert", folder / "tables", folder / "store", "--memory", arguments.memory],
+        "compact": ["convert", folder / "store", folder / "compact", "--compact", 1],
+        "train": [
+            "train", "--graph", folder / "compact", "--out", folder / "run", "--model", "gcn", "--layers", 2,
+            "--hidden", 128, "--num-neighbors", 5, "--batch-size", 1000, "--epochs", arguments.epochs,
+            "--norm", "layer", "--histories", "disk", "--checkpoint-minutes", 0.2 if arguments.kill else 0,
+        ],
+        "resume": ["train", "--resume", folder / "run"],
+    }  # fmt: skip
+    code = main([*map(str, codes[stage]), "--quiet"])
+    if code:
+        raise SystemExit(code)
+    result = folder / "run" / "result.json"
+    if stage in ("train", "resume"):
+        found = json.loads(result.read_text())
+        digest = hashlib.sha256((folder / "run" / "weights.safetensors").read_bytes()).hexdigest()
+        seconds = round(found["train_seconds"] / arguments.epochs, 1)
+        return {"epoch seconds": seconds, "val_accuracy": found["val_accuracy"], "weights": digest[:16]}
+    return {}
+
+
+def measured(
+    stage: str, folder: Path, arguments: argparse.Namespace, *, kill_after: float | None = None
+) -> dict[str, Any]:
+    """Run a stage in a process with limited memory; its seconds, peak and bytes read."""
+    command = [sys.executable, __file__, "--stage", stage, "--folder", folder, "--scale", arguments.scale, "--memory",
+               arguments.memory, "--epochs", arguments.epochs, *(["--kill"] if arguments.kill else [])]  # fmt: skip
+    start = time.perf_counter()
+    child = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        child.send_signal(signal.SIGKILL)
+    output, _ = child.communicate()
+    group = CGROUP / f"cvgnn-ingest-{child.pid}"
+    if group.exists():
+        group.rmdir()
+    seconds = time.perf_counter() - start
+    if kill_after is not None:
+        return {"stage": f"{stage}, killed", "seconds": round(seconds, 1)}
+    if child.returncode:
+        raise SystemExit(f"{stage} ended with exit code {child.returncode}")
+    row = {"stage": stage, "seconds": round(seconds, 1), **json.loads(output.splitlines()[-1])}
+    row["on disk"] = format_bytes(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
+    print(row, flush=True)
+    return row
+
+
+def main() -> None:
+    """Run all stages, report."""
+    parser = common.parser(__doc__ or "", "billion")
+    parser.add_argument("--scale", type=float, default=0.1, help="of papers100M's numbers of nodes and edges")
+    parser.add_argument("--memory", default="4G", help="of every stage, enforced by the kernel")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--kill", action="store_true", help="also kill training after half an epoch, and resume it")
+    parser.add_argument("--folder", type=Path, help="where to work; a temporary folder if not given")
+    parser.add_argument("--unlimited", action="store_true", help="train once more without a limit, and compare weights")
+    parser.add_argument("--stage", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.stage is not None:
+        if arguments.memory != "none" and not limit_by_group(int(arguments.memory.removesuffix("G")) * 2**30):
+            raise SystemExit("no control group of memory can be made here; run as root, or with cgroup v1 memory")
+        found = run_stage(arguments.stage, arguments.folder, arguments)
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        read = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["read_bytes"]
+        peak = round(int(status["VmHWM"].split()[0]) / 2**20, 2)
+        print(json.dumps({"peak GiB": peak, "read": format_bytes(int(read)), **found}))
+        return
+    rows = []
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder = Path(name)
+        rows.append(measured("generate", folder, arguments))
+        rows.append(measured("convert", folder, arguments))
+        shutil.rmtree(folder / "tables")
+        rows.append(measured("compact", folder, arguments))
+        shutil.rmtree(folder / "store")
+        rows.append(measured("train", folder, arguments))
+        if arguments.kill:
+            half = rows[-1]["seconds"] - rows[-1]["epoch seconds"] / 2
+            os.rename(folder / "run", folder / "whole")
+            rows.append(measured("train", folder, arguments, kill_after=half))
+            rows.append(measured("resume", folder, arguments))
+        if arguments.unlimited:
+            shutil.rmtree(folder / "run")
+            arguments.memory = "none"
+            rows.append({**measured("train", folder, arguments), "stage": "train, no limit"})
+    common.report("billion", "A billion edges on one machine", __doc__ or "", {"Stages": rows}, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
