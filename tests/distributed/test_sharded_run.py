@@ -57,7 +57,7 @@ def test_a_run_on_two_ranks_goes_on_with_four_and_with_one(folder: Path, tmp_pat
 
 
 def test_a_killed_rank_ends_the_others_and_the_run_goes_on_with_two(folder: Path, tmp_path: Path) -> None:
-    options = ["--graph", str(folder / "p"), "--epochs", "120", *SMALL, "--timeout", "60", "--quiet"]
+    options = ["--graph", str(folder / "p"), "--epochs", "400", *SMALL, "--timeout", "60", "--quiet"]
     assert main(["train", "--out", str(tmp_path / "whole"), *options]) == 0
     command = torchrun(4, "cvgnn", "train", "--out", str(tmp_path / "r"), *options)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
