@@ -13,7 +13,7 @@ import torch
 from cvgnn.cli.main import main
 from cvgnn.data import Graph, RandomSplit, from_arrays, from_edges
 from cvgnn.data.io import read_graph
-from cvgnn.data.store import open_store, write_store
+from cvgnn.data.store import ingest, open_store, write_store
 from tests.data.io import writers
 from tests.data.io.broken_files import CSV, FILES, NODES, Make, npz, tables
 from tests.data.io.writers import assert_same
@@ -174,6 +174,52 @@ def test_a_damaged_store_does_not_get_fresh_checksums(tmp_path: Path, capsys: py
     assert main(["convert", str(tmp_path / "store"), str(tmp_path / "copy")]) == 2
     assert "x.npy" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
+
+
+def test_piece_by_piece(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --memory, and where the tables would not fit into memory; the store is the same."""
+    folder = writers.write_csv(small(), tmp_path / "csv")
+    assert run(folder, tmp_path / "whole") == 0
+    assert run(folder, tmp_path / "given", "--memory", "2G") == 0
+    out, err = capsys.readouterr()
+    assert "needs about" in err
+    assert "Graph(csv: 5 nodes, 4 edges, 2 dense features, 2 classes, split 3/1/1)\nsplit: given\n" in out
+    plan = ingest.IngestPlan(in_memory=2**60, least=0, has_split=False)
+    monkeypatch.setattr(ingest, "plan_ingest", lambda *_: plan)
+    assert run(folder, tmp_path / "chosen") == 0
+    assert "needs about" in capsys.readouterr().err
+    for file in (tmp_path / "whole").iterdir():
+        for other in ("given", "chosen"):
+            assert (tmp_path / other / file.name).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--memory", "lots"], "--memory must be a size such as 8G, not 'lots'"),
+        (["--memory", "100M"], "100.0 MiB of memory are too few for these tables; 832.0 MiB do"),
+        (["--memory", "2G", "--split-seed", "4"], "the graph 'csv' has its own split (given), so split_seed"),
+    ],
+)
+def test_memory_that_cannot_be(options: list[str], message: str, tmp_path: Path, capsys: Captured) -> None:
+    folder = writers.write_csv(small(), tmp_path / "csv")
+    assert run(folder, tmp_path / "out", *options) == 2
+    assert message in capsys.readouterr().err
+    assert run(writers.write_npz(small(), tmp_path / "g.npz"), tmp_path / "out", "--memory", "2G") == 2
+    assert "--memory is for folders of tables" in capsys.readouterr().err
+
+
+def test_unlabelled_graphs_are_converted_in_memory(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused with --memory; without it, not even tried where they seem too large."""
+    folder = writers.write_csv(small(), tmp_path / "csv")
+    assert run(folder, tmp_path / "out", "--unlabelled", "--memory", "2G") == 2
+    assert "not converted piece by piece; convert it in memory (without --memory)" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    plan = ingest.IngestPlan(in_memory=2**60, least=0, has_split=False, refusal="no")
+    monkeypatch.setattr(ingest, "plan_ingest", lambda *_: plan)
+    assert run(folder, tmp_path / "out", "--unlabelled") == 0
 
 
 def test_compact(tmp_path: Path, capsys: Captured) -> None:

@@ -18,6 +18,7 @@ from cvgnn.cli.argv import RunCount, option, parse, require_at_least, require_bo
 from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import require, require_known, require_number
+from cvgnn.utils.formatting import parse_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -461,6 +462,10 @@ class ConvertCommand(GraphFile):
     splits: tuple[Literal["train", "val", "test"], ...] = ("train", "val", "test")
     """With --compact: the splits that are trained on or evaluated; the others are left out."""
 
+    memory: str | None = None
+    """Memory to use at most, such as 8G, for a folder of tables: it is then converted piece by piece, whatever its
+    size. Without it, this is done where the tables would not fit into the free memory."""
+
     train_fraction: float = 0.6
     """Share of the labelled nodes in a random split's training set."""
 
@@ -474,6 +479,8 @@ class ConvertCommand(GraphFile):
         """Refuse what can be judged at once."""
         require_known("propagate", self.propagate, ("symmetric", "random-walk", "mean", "sum", "none"))
         require(self.compact is None or self.compact >= 0, f"--compact must be 0 or more hops, not {self.compact}")
+        good = self.memory is None or parse_bytes(self.memory) is not None
+        require(good, f"--memory must be a size such as 8G, not {self.memory!r}")
         self.graph_source(self.source)
 
 

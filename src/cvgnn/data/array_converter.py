@@ -102,7 +102,7 @@ def from_arrays(
         val_ids=() if val_ids is None else val_ids,
         test_ids=() if test_ids is None else test_ids,
         edge_weight=None if edge_weight is None or _all_ones(edge_weight) else edge_weight,
-        num_classes=_count_classes(labels, names) if num_classes is None else num_classes,
+        num_classes=count_classes(labels, names) if num_classes is None else num_classes,
         directed=directed,
         name=name,
         node_names=None if node_names is None else _checked_names(node_names, num_nodes, "node"),
@@ -142,14 +142,14 @@ def to_features(x: Any, num_nodes: int, by: str = "y") -> Tensor | SparseFeature
     csr = _csr(x)
     if csr is None:
         dense = _dense(x, num_nodes, by)
-        if _is_dense(int(np.count_nonzero(dense)), dense.shape):
+        if is_dense(int(np.count_nonzero(dense)), dense.shape):
             return torch.from_numpy(dense)
         csr = sparse.csr_array(dense)
     else:
         csr = csr.astype(_float(csr.dtype))  # a copy: the caller's matrix does not change
         csr.sum_duplicates()
         csr.eliminate_zeros()
-        if _is_dense(csr.nnz, csr.shape):
+        if is_dense(csr.nnz, csr.shape):
             return torch.from_numpy(csr.toarray())
     return SparseFeatures.from_scipy(csr)
 
@@ -203,7 +203,8 @@ def _dense(x: Any, num_nodes: int, by: str) -> np.ndarray:
     return array if array.flags.writeable else array.copy()
 
 
-def _is_dense(nonzero: int, shape: tuple[int, int]) -> bool:
+def is_dense(nonzero: int, shape: tuple[int, int]) -> bool:
+    """Whether features with so many entries that are not 0 are kept as a dense matrix."""
     size = shape[0] * shape[1]
     return size == 0 or nonzero / size >= DENSE_FROM
 
@@ -236,7 +237,8 @@ def _labels(y: Any, class_names: Sequence[str] | None) -> tuple[np.ndarray, tupl
     return np.array([number[label] for label in labels], dtype=np.int64)[codes], names
 
 
-def _count_classes(labels: np.ndarray, class_names: tuple[str, ...] | None) -> int:
+def count_classes(labels: np.ndarray, class_names: tuple[str, ...] | None) -> int:
+    """The number of classes of labels without a given number: by their names, or the largest label + 1."""
     if class_names is not None:
         return len(class_names)
     if labels.ndim == 2:

@@ -12,7 +12,7 @@ from cvgnn.data.named.catalog import GRAPH_SETS
 from cvgnn.data.named.synthetic import PRESETS, VERSION
 from cvgnn.data.store import is_store
 from cvgnn.data.table_options import TableOptions
-from cvgnn.errors import CvgnnError, require
+from cvgnn.errors import require
 from cvgnn.training.tasks import is_of_pairs
 from cvgnn.utils.sigbus import exit_on_sigbus
 
@@ -48,10 +48,7 @@ def load_source(
             is_store(source.root / f"{source.name}-v{VERSION}"),
             f"there is no {source.name} in {source.root}, where the run had it; give --root to create it there",
         )
-    split = RandomSplit(
-        seed=source.split_seed, train=source.train_fraction, val=source.val_fraction, per_class=source.per_class,
-        allow_unlabelled=predicting or is_of_pairs(task),
-    )  # fmt: skip
+    split = split_of(source, allow_unlabelled=predicting or is_of_pairs(task))
     if source.graph is None:
         assert source.name is not None
         given = source.given()
@@ -72,17 +69,35 @@ def load_source(
             source.graph, split=split, directed=source.directed, tables=tables, preprocessing=preprocessing,
             predicting=predicting,
         )  # fmt: skip
-    # An option that does nothing is refused: the user would believe in a split that was not made.
-    default = GraphSource()
-    given = [name for name in _SPLIT_OPTIONS if getattr(source, name) != getattr(default, name)]
-    if source.split_by is not None:
-        given = [name for name in given if not name.endswith("_fraction")]
-    if given and graph.train_ids.numel() and graph.split != split.describe():
-        raise CvgnnError(
-            f"the graph {graph.name!r} has its own split ({graph.split}), so {', '.join(given)} would do nothing; "
-            "leave it out"
-        )
+    if graph.train_ids.numel() and graph.split != split.describe():
+        refuse_split_options(source, graph.name, graph.split)
     return graph
+
+
+def refuse_split_options(source: GraphSource, name: str, record: str) -> None:
+    """Refuse options of a random split for a graph that has its own: the user would believe in one that was not made.
+
+    Args:
+        source: the options.
+        name: of the graph.
+        record: where its split comes from.
+    """
+    default = GraphSource()
+    given = [option for option in _SPLIT_OPTIONS if getattr(source, option) != getattr(default, option)]
+    if source.split_by is not None:
+        given = [option for option in given if not option.endswith("_fraction")]
+    require(
+        not given,
+        f"the graph {name!r} has its own split ({record}), so {', '.join(given)} would do nothing; leave it out",
+    )
+
+
+def split_of(source: GraphSource, *, allow_unlabelled: bool = False) -> RandomSplit:
+    """The random split that the options of a source name."""
+    return RandomSplit(
+        seed=source.split_seed, train=source.train_fraction, val=source.val_fraction, per_class=source.per_class,
+        allow_unlabelled=allow_unlabelled,
+    )  # fmt: skip
 
 
 def report_lost_graph(source: GraphSource, advice: str) -> AbstractContextManager[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -15,6 +16,16 @@ def format_bytes(num_bytes: int) -> str:
         if num_bytes >= size:
             return f"{num_bytes / size:.1f} {unit}"
     return f"{num_bytes} bytes"
+
+
+def parse_bytes(text: str) -> int | None:
+    """The bytes that a text such as 8G, 1.5GiB or 500M names, in binary units; None if it names none.
+
+    >>> parse_bytes("8G"), parse_bytes("1.5 GiB"), parse_bytes("lots")
+    (8589934592, 1610612736, None)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])(?:i?B)?", text.strip(), re.IGNORECASE)
+    return None if found is None else int(float(found[1]) * 2 ** (10 * (1 + "KMGT".index(found[2].upper()))))
 
 
 def format_percent(mean: float | None, deviation: float | None = None, *, unit: str = "") -> str:

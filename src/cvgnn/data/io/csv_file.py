@@ -19,11 +19,13 @@ import pyarrow.csv
 
 from cvgnn.data.io.cell_values import GAPS
 from cvgnn.data.io.mistakes import Mistakes
-from cvgnn.data.io.size_checks import FileError, check_memory, reading
-from cvgnn.data.io.table_file import TableFile
+from cvgnn.data.io.size_checks import FileError, reading
+from cvgnn.data.io.table_file import OtherTypes, TableFile
 
-_BATCH_ROWS = 4096
-_CSV_BLOCK = 1 << 24  # bytes; pyarrow needs a whole row in one block
+_BATCH_ROWS = 4096  # of the csv module
+_CSV_BLOCK = 1 << 24  # bytes; pyarrow parses parts of it in parallel, and needs a whole row in one part
+_CSV_PARTS = 4
+_BY_CSV_MODULE = 4  # the last attempt of `CsvFile._types_to_try`
 _DELIMITERS = ",;\t|"
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _SNIFFED_ROWS = 1000
@@ -60,12 +62,15 @@ class CsvFile(TableFile):
     def __init__(self, path: Path) -> None:
         self._compression = _COMPRESSIONS.get(path.suffix)
         self.path = path
+        self.first: CsvFile = self
+        """The file of the same table whose first rows choose the types, and that counts the `attempt`."""
         with reading(path), self._binary() as stream:
             start = self._read(stream, _SNIFFED_BYTES)
         for magic, what in _OTHER_FORMATS.items():
             if start.startswith(magic):
                 raise FileError(f"{path} is no CSV file but {what.format(name=path.name, stem=path.stem)}")
         self.encoding, bad_line = _encoding(start)
+        self.attempt = 0 if self.encoding == "utf-8-sig" else _BY_CSV_MODULE
         if b"\0" in start and not self.encoding.startswith("utf-16"):
             raise FileError(f"{path} is no CSV file: it holds zero bytes, as binary files do")
         first = start.decode(self.encoding, "replace").lstrip("\ufeff\r\n").partition("\n")[0].partition("\r")[0]
@@ -81,28 +86,59 @@ class CsvFile(TableFile):
         if bad_line:
             _log.warning("%s is not UTF-8 (line %d); it is read as Windows-1252", path, bad_line)
 
-    def _load(
+    def _batches(
         self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
-    ) -> dict[str, pa.Array]:
-        wanted = (*names, *numbers, *others)
-        for types in self._types_to_try(names, numbers, others):
-            # A cell of another kind, or a row of another length, which the csv module finds.
-            with suppress(pa.ArrowInvalid):
-                table = self._arrow_table(types)
-                columns = {name: table.column(name).combine_chunks() for name in wanted}
-                # The csv module skips these spaces too.
-                text = {n: pc.utf8_ltrim(columns[n], " ") for n in names if types[n] != pa.int64()}
-                if not any(pc.any(pc.equal(column, n)).as_py() for n, column in text.items()):
-                    return columns | text
-                break  # the names of the columns again, which the csv module finds
-        rows, batches, before = self._rows(mistakes), [], mistakes.count
+    ) -> Iterator[dict[str, pa.Array]]:
+        choices = self._types_to_try(names, numbers, others)
+        types = choices[self.first.attempt]
+        if types is None:
+            yield from self._csv_module_batches((*names, *numbers, *others), mistakes)
+            return
+        whole, floats = pa.int64() in types.values(), any(types[name] == pa.float64() for name in others)
+
+        def try_next(*, last: bool = False) -> OtherTypes:
+            later = range(self.first.attempt + 1, len(choices))
+            self.first.attempt = later[-1] if last else next(i for i in later if choices[i] != types)
+            return OtherTypes()
+
+        for text in self._lines():
+            if b'"' in text and not _has_simple_quotes(text, self.delimiter):
+                raise try_next(last=True)
+            # As integers, names such as 007 would lose their zeros; as numbers, other cells would.
+            before = _before_leading_zeros(text) if whole or floats else set()
+            if whole and (before or any(odd in text for odd in (b" ", b"+", b"-0"))):
+                raise try_next()
+            if floats and before.intersection(f'\n\r" {self.delimiter}'.encode()):
+                raise try_next()
+            try:
+                table = self._arrow_table(text, types)
+            except pa.ArrowInvalid:  # a cell of another kind, or a row of another length, which the csv module finds
+                raise try_next() from None
+            columns = {name: table.column(name).combine_chunks() for name in types}
+            # The csv module skips these spaces too.
+            trimmed = {n: pc.utf8_ltrim(columns[n], " ") for n in names if types[n] != pa.int64() and b" " in text}
+            columns |= trimmed
+            if any(types[n] != pa.int64() and pc.any(pc.equal(columns[n], n)).as_py() for n in names):
+                raise try_next(last=True)  # the names of the columns again, which the csv module finds
+            yield columns
+
+    def _csv_module_batches(self, wanted: Sequence[str], mistakes: Mistakes) -> Iterator[dict[str, pa.Array]]:
+        rows, before = self._rows(mistakes), mistakes.count
         while part := [row for _, row in islice(rows, _BATCH_ROWS)]:
-            arrays = [pa.array(cells, pa.large_string()) for cells in zip(*part, strict=True)]
-            batches.append(pa.RecordBatch.from_arrays(arrays, names=self.columns))
+            cells = dict(zip(self.columns, zip(*part, strict=True), strict=True))
+            yield {name: pa.array(cells[name], pa.large_string()) for name in wanted}
         self.lost_rows += mistakes.count - before
-        schema = pa.schema([(name, pa.large_string()) for name in self.columns])
-        table = pa.Table.from_batches(batches, schema)
-        return {name: table.column(name).combine_chunks() for name in wanted}
+
+    def estimate_rows(self) -> int:
+        """See `TableFile.estimate_rows`."""
+        size = self.path.stat().st_size
+        with reading(self.path), self._binary() as stream:
+            text = self._read(stream, _SNIFFED_BYTES)
+        if len(text) < _SNIFFED_BYTES:
+            return text.count(b"\n")
+        if self._compression is not None:
+            size = size * len(text) // len(pa.compress(text, self._compression, asbytes=True))
+        return size * text.count(b"\n") // len(text)
 
     def places(self, rows: Sequence[int]) -> dict[int, str]:
         """The lines of rows, counted from 1; found by reading again, which only an error message needs."""
@@ -114,19 +150,15 @@ class CsvFile(TableFile):
 
     def _types_to_try(
         self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str]
-    ) -> list[dict[str, pa.DataType]]:
-        """Types for pyarrow's parser, the fastest first; none where it would read the file otherwise than we do."""
-        simple, plain_integers, codes = self._scan()
-        if not simple:
-            return []
-        sample = [row for _, row in islice(self._rows(Mistakes()), _SNIFFED_ROWS)]
+    ) -> list[dict[str, pa.DataType] | None]:
+        """Types for pyarrow's parser, the fastest first; None for the csv module."""
+        sample = [row for _, row in islice(self.first._rows(Mistakes()), _SNIFFED_ROWS)]
         look = dict(zip(self.columns, zip(*sample, strict=True), strict=True)) if sample else {}
         text = dict.fromkeys((*names, *numbers, *others), pa.large_string())
-        # With a code such as 007 somewhere, columns are read as text: as numbers they would lose its zeros.
-        maybe = () if codes else others
-        floats = {n: pa.float64() for n in (*numbers, *maybe) if n in numbers or _look_like(look.get(n, ()), float)}
-        whole = {n: pa.int64() for n in names if plain_integers and _look_like(look.get(n, ()), int)}
-        return [text | floats | whole, *([text | floats] if whole else []), text]
+        must = dict.fromkeys(numbers, pa.float64())
+        floats = must | {n: pa.float64() for n in others if _look_like(look.get(n, ()), float)}
+        whole = {n: pa.int64() for n in names if _look_like(look.get(n, ()), int)}
+        return [text | floats | whole, text | floats, text | must, text, None]
 
     def _binary(self) -> IO[bytes]:
         if self._compression is None:
@@ -145,34 +177,25 @@ class CsvFile(TableFile):
                 f"{self.path} is damaged, or not compressed as its name says ({self.path.suffix})"
             ) from None
 
-    def _scan(self) -> tuple[bool, bool, bool]:
-        """Whether pyarrow reads the file as we do: it is UTF-8, and quotes stand only around whole cells of one line.
-        Whether it has nothing that pyarrow would read as an integer without its being one in its usual form:
-        "007", "-0", "+7", or spaces. And whether a cell begins with a zero and another digit, as in "007"."""
-        simple, plain, codes, size, rest = self.encoding == "utf-8-sig", True, False, 0, b"\n"
+    def _lines(self) -> Iterator[bytes]:
+        """The text below the header in blocks of whole lines; each begins and ends with a line end."""
         with reading(self.path), self._binary() as stream:
-            header = self._header_lines
-            while simple:
-                block = self._read(stream, _CSV_BLOCK)
-                size += len(block)
-                check_memory(size if self._compression else 0)  # a small file may unpack to more than memory holds
-                # Whole lines, from line end to line end; the last line may lack its own.
-                text, _, tail = (rest + (_after_lines(block, header) or b"\n")).rpartition(b"\n")
-                simple = b'"' not in text or _has_simple_quotes(text + b"\n", self.delimiter)
-                before = _before_leading_zeros(text + b"\n")
-                plain = plain and not before and not any(odd in text for odd in (b" ", b"+", b"-0"))
-                codes = codes or bool(before.intersection(f'\n\r" {self.delimiter}'.encode()))
+            header, rest = self._header_lines, b"\n"
+            while block := self._read(stream, _CSV_BLOCK):
+                text, _, tail = (rest + (_after_lines(block, header) if header else block)).rpartition(b"\n")
                 header, rest = 0, b"\n" + tail
-                if not block:
-                    break
-        return simple, plain, codes
+                if text:
+                    yield text + b"\n"
+            if len(rest) > 1:  # the last line may lack its own line end
+                yield rest + b"\n"
 
-    def _arrow_table(self, types: dict[str, pa.DataType]) -> pa.Table:
-        options = pa.csv.ReadOptions(block_size=_CSV_BLOCK, skip_rows=self._header_lines, column_names=self.columns)
+    def _arrow_table(self, text: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+        part = max(len(text) // _CSV_PARTS, 1 << 16)
+        options = pa.csv.ReadOptions(block_size=part, column_names=self.columns)
         convert = pa.csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=list(GAPS))
         parse = pa.csv.ParseOptions(delimiter=self.delimiter)
-        with reading(self.path), self._binary() as stream:
-            return pa.csv.read_csv(stream, read_options=options, convert_options=convert, parse_options=parse)
+        source = pa.BufferReader(text)
+        return pa.csv.read_csv(source, read_options=options, convert_options=convert, parse_options=parse)
 
     def _rows(self, mistakes: Mistakes) -> Iterator[tuple[int, list[str]]]:
         """The rows below the header with the first line of each; one of another length is a mistake."""

@@ -36,6 +36,8 @@ class Mistakes:
     """
 
     def __init__(self) -> None:
+        self.offset = 0
+        """Rows of the table before the batch that is being read."""
         self._counts: Counter[_Place] = Counter()
         self._first: dict[_Place, list[tuple[int, str]]] = {}  # the first twenty of each place, with their rows
 
@@ -60,7 +62,7 @@ class Mistakes:
 
         Args:
             table: of the cells.
-            rows: of the cells, counted from 0.
+            rows: of the cells, counted from 0; in a batch, from its first row.
             column: of the cells.
             what: gets a row and says what is wrong; called only for rows that may be reported in words.
         """
@@ -70,7 +72,7 @@ class Mistakes:
         if len(rows):
             self._counts[place] += len(rows)
             first = self._first.setdefault(place, [])
-            first += [(int(row), what(int(row))) for row in rows[: SHOWN - len(first)]]
+            first += [(self.offset + int(row), what(int(row))) for row in rows[: SHOWN - len(first)]]
 
     def check(self) -> None:
         """Raise one error with all mistakes, if there are any."""

@@ -85,9 +85,21 @@ class Preprocessing:
             options: name the kind of a column where the user knows it.
         """
         options = options or TableOptions()
+        columns = {name: _rows(column, train) for name, column in cells.items()}
+        return cls.of_columns(cls.fit_columns(columns, train, report, options), options)
+
+    @staticmethod
+    def fit_columns(
+        cells: dict[str, Cells], train: np.ndarray, report: Report, options: TableOptions
+    ) -> list[dict[str, Any]]:
+        """`fit` of some of the columns, of which `cells` has only the rows of the training nodes."""
         kinds = dict.fromkeys(options.numeric, "number") | dict.fromkeys(options.category, "category")
         kinds |= dict.fromkeys(options.text, "text")
-        fitted = [_fit(name, _rows(column, train), kinds.get(name), report, train) for name, column in cells.items()]
+        return [_fit(name, column, kinds.get(name), report, train) for name, column in cells.items()]
+
+    @classmethod
+    def of_columns(cls, fitted: Sequence[dict[str, Any]], options: TableOptions) -> Preprocessing:
+        """The preprocessing from what `fit_columns` gave for all columns."""
         if all(column["kind"] == "dropped" for column in fitted):
             fitted = [_as_constant(column) for column in fitted]  # a model needs a feature; these do no harm
         return cls(tuple(fitted), {name: getattr(options, name) for name in options.given()})

@@ -22,12 +22,17 @@ from cvgnn.data.io.size_checks import FileError, check_memory, reading
 from cvgnn.errors import CvgnnError
 from cvgnn.utils.formatting import join_printable
 
+_ARROW_ROWS = 1 << 19
 _MAX_NAME = 1000  # characters; names are kept in an array as wide as the longest
 _MISSING = "nothing where a number must be"
 _SNIFFED_ROWS = 1000
 _WHOLE = r"^(-?(?:0|[1-9][0-9]*))\.0+$"  # an integer as pandas and Excel write it after a cell was missing
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 _log = logging.getLogger(__name__)
+
+
+class OtherTypes(Exception):
+    """A cell does not have the type that its column was read with: read the table again, it will choose another."""
 
 
 class TableFile(ABC):
@@ -46,6 +51,7 @@ class TableFile(ABC):
         self.twice = [name for name, count in Counter(self.columns).items() if count > 1]
         self.lost_rows = 0
         """Rows that could not be read, or whose names are wrong; they were noted as mistakes."""
+        self._text: set[str] = set()  # columns that `read_batches` has found to hold text
 
     def read_columns(
         self, *, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
@@ -65,13 +71,65 @@ class TableFile(ABC):
         """
         columns = self._load(names, numbers, others, mistakes)
         cells = {n: self._cells(columns.pop(n), n, n in numbers, mistakes) for n in (*numbers, *others)}
-        return {name: self._names(columns.pop(name), name, mistakes) for name in names}, cells
+        cells |= {n: plain for n in others if (plain := _plain_numbers(cells[n])) is not None}
+        return {n: self._names(self._plain_names(columns.pop(n), n, mistakes), n) for n in names}, cells
+
+    def read_batches(
+        self, *, names: Sequence[str] = (), numbers: Sequence[str] = (), others: Sequence[str] = (), mistakes: Mistakes
+    ) -> Iterator[tuple[dict[str, pa.Array], dict[str, Cells]]]:
+        """`read_columns` batch by batch, in bounded memory.
+
+        A batch does not know the column: names that look like integers may be strings here, and are then null where a
+        cell is empty. `OtherTypes` means that all batches must be read again: other cells are numbers in all of them,
+        or text.
+        """
+        mistakes.offset = 0
+        numeric: set[str] = set()
+        for columns in self._batches(names, numbers, others, mistakes):
+            rows = len(next(iter(columns.values())))
+            cells = {n: self._cells(columns.pop(n), n, n in numbers, mistakes) for n in (*numbers, *others)}
+            plain = {n: _plain_numbers(cells[n]) for n in others if n not in self._text}
+            self._text |= {n for n, found in plain.items() if found is None}
+            if numeric & self._text:
+                raise OtherTypes
+            numeric |= plain.keys() - self._text
+            cells |= {n: plain[n] for n in numeric}
+            yield {n: self._plain_names(columns.pop(n), n, mistakes) for n in names}, cells
+            mistakes.offset += rows
+        mistakes.offset = 0
 
     @abstractmethod
+    def _batches(
+        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
+    ) -> Iterator[dict[str, pa.Array]]:
+        """The columns as they are in the file, batch by batch."""
+
+    @abstractmethod
+    def estimate_rows(self) -> int:
+        """About how many rows the table has, without reading it."""
+
+    def width(self, name: str) -> int:
+        """The length of the lists in a column of lists, by its first row; 0 for other columns."""
+        return 0
+
     def _load(
         self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
     ) -> dict[str, pa.Array]:
         """The columns as they are in the file."""
+        while True:
+            found: dict[str, list[pa.Array]] = {name: [] for name in (*names, *numbers, *others)}
+            size = 0
+            try:
+                for batch in self._batches(names, numbers, others, mistakes):
+                    for name, column in batch.items():
+                        found[name].append(column)
+                        size += column.nbytes
+                    with reading(self.path):
+                        check_memory(size)  # again what is there already: it is put together below
+            except OtherTypes:
+                continue
+            return {name: _one_array(pa.chunked_array(parts)) if parts else pa.array([], pa.large_string())
+                    for name, parts in found.items()}  # fmt: skip
 
     @abstractmethod
     def places(self, rows: Sequence[int]) -> dict[int, str]:
@@ -107,8 +165,7 @@ class TableFile(ABC):
             column = column.cast(pa.timestamp("us"), safe=False)
         column = without_gaps(column.cast(pa.large_string()))
         if not number:
-            found = None if date else _plain_numbers(column)
-            return column if found is None else found
+            return column
         values = to_numbers(column)
         bad = np.isnan(values) & column.is_valid().to_numpy(zero_copy_only=False)
         mistakes.cells(self, np.flatnonzero(bad), name, lambda row: f"{column[row].as_py()[:80]!r} is no number")
@@ -146,8 +203,8 @@ class TableFile(ABC):
         mistakes.cells(self, rows, name, lambda row: f"{matrix[row][bad[row]][0]} is not a finite number")
         return None if gaps.any() or rows.size else matrix
 
-    def _names(self, column: pa.Array, name: str, mistakes: Mistakes) -> pa.Array:
-        """A column of names, as `read_columns` returns them."""
+    def _plain_names(self, column: pa.Array, name: str, mistakes: Mistakes) -> pa.Array:
+        """Names as int64, or as large_string; null where a cell is empty. Each cell for itself."""
         kind = column.type
         if pt.is_floating(kind):  # pandas turns integers into floats when one is missing
             values = column.to_numpy(zero_copy_only=False).astype(np.float64)
@@ -162,19 +219,24 @@ class TableFile(ABC):
         if pt.is_integer(kind) and (integers := _as_int64(column)) is not None:
             return integers
         text = column.cast(pa.large_string())
-        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
         lengths = pc.utf8_length(text).fill_null(0).to_numpy(zero_copy_only=False)
+        if not lengths.all():
+            text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
         bad, what = np.flatnonzero(lengths > _MAX_NAME), f"characters; at most {_MAX_NAME} are allowed"
         mistakes.cells(self, bad, name, lambda row: f"{lengths[row]} {what}")
         self.lost_rows += len(bad)
-        start = text[:_SNIFFED_ROWS]  # tried first: Arrow parses the whole column before it refuses it
-        if all(pc.all(pc.match_substring_regex(part, _WHOLE)).as_py() and part.null_count < len(part)
-               for part in (start, text)):  # fmt: skip
+        return text
+
+    def _names(self, text: pa.Array, name: str) -> pa.Array:
+        """A column of names, as `read_columns` returns them: the whole column decides whether they are integers."""
+        if text.type == pa.int64():
+            return text
+        whole = whole_numbers(text)
+        if whole is not None:
             _log.info("%s: column %r holds integers, written as 1.0", self.path.name, name)
-            text = pc.replace_substring_regex(text, _WHOLE, r"\1")
-        integers = None if _as_int64(text[:_SNIFFED_ROWS]) is None else _as_int64(text)
-        # "007", "+7", "7 " and "0x7" are other ids than "7", so the integers must give the same text.
-        return integers if integers is not None and integers.cast(text.type).equals(text) else text
+            text = whole
+        found = to_integers(text)
+        return text if found is None else found
 
 
 @final
@@ -189,46 +251,75 @@ class ParquetFile(TableFile):
         with reading(path):
             path.open("rb").close()  # pyarrow's message for a file that cannot be opened is longer than the system's
         with _parquet_errors(path):
-            self._file = pa.parquet.ParquetFile(path)
+            # Pages are read one after another: a group of rows may be larger than memory.
+            self._file = pa.parquet.ParquetFile(path, buffer_size=1 << 22)
             self._schema = self._file.schema_arrow
         super().__init__(path, self._schema.names)
-
-    def read_columns(
-        self, *, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
-    ) -> tuple[dict[str, pa.Array], dict[str, Cells]]:
-        """See `TableFile.read_columns`."""
-        with reading(self.path), _parquet_errors(self.path):
-            return super().read_columns(names=names, numbers=numbers, others=others, mistakes=mistakes)
 
     def _load(
         self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
     ) -> dict[str, pa.Array]:
-        wanted, rows = [*names, *numbers, *others], self._file.metadata.num_rows
-        # Repeated values take no room in the file, but they do in memory.
-        check_memory(rows * 8 * len(wanted))
-        check_memory(rows * 4 * sum(self._width(name) for name in wanted if _is_list(self._schema.field(name).type)))
-        table = self._file.read(columns=wanted)
-        self.require(table.num_rows == rows, f"is damaged: {table.num_rows} of {rows} rows are there")
-        columns = {name: table.column(name) for name in wanted}
-        for name, column in columns.items():
-            if pt.is_dictionary(column.type):
-                columns[name] = column.cast(column.type.value_type)
-        return {name: _one_array(column) for name, column in columns.items()}
+        wanted, rows = [*names, *numbers, *others], self.estimate_rows()
+        with reading(self.path), _parquet_errors(self.path):
+            # Repeated values take no room in the file, but they do in memory.
+            check_memory(rows * 8 * len(wanted))
+            check_memory(rows * 4 * sum(map(self.width, wanted)))
+        return super()._load(names, numbers, others, mistakes)
+
+    def _batches(
+        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
+    ) -> Iterator[dict[str, pa.Array]]:
+        wanted, count = [*names, *numbers, *others], 0
+        with reading(self.path), _parquet_errors(self.path):
+            # Group by group: one call for all groups keeps buffers of each, 8 MiB a batch, until its end.
+            for group in range(self._file.num_row_groups):
+                for batch in self._file.iter_batches(_ARROW_ROWS, row_groups=[group], columns=wanted):
+                    columns = {name: batch.column(name) for name in wanted}
+                    count += batch.num_rows
+                    for name, column in columns.items():
+                        if pt.is_dictionary(column.type):
+                            columns[name] = column.cast(column.type.value_type)
+                    if batch.num_rows:
+                        yield columns
+        rows = self.estimate_rows()
+        self.require(count == rows, f"is damaged: {count} of {rows} rows are there")
+
+    def estimate_rows(self) -> int:
+        """See `TableFile.estimate_rows`."""
+        rows: int = self._file.metadata.num_rows
+        return rows
 
     def places(self, rows: Sequence[int]) -> dict[int, str]:
         """The numbers of rows, counted from 1."""
         return {row: f"row {row + 1}" for row in rows}
 
-    def _width(self, name: str) -> int:
-        """The length of the first row's list."""
+    def width(self, name: str) -> int:
+        """See `TableFile.width`."""
+        if not _is_list(self._schema.field(name).type):
+            return 0
         first = next(self._file.iter_batches(batch_size=1, columns=[name]), None)
         return 0 if first is None or not first.num_rows else len(first.column(0)[0].as_py() or ())
+
+
+def whole_numbers(text: pa.Array) -> pa.Array | None:
+    """The text without the .0 that pandas and Excel write after each integer; None if a cell has none."""
+    # The first rows are tried first: Arrow looks at the whole column before it refuses it.
+    for part in (text[:_SNIFFED_ROWS], text):
+        if part.null_count == len(part) or not pc.all(pc.match_substring_regex(part, _WHOLE)).as_py():
+            return None
+    return pc.replace_substring_regex(text, _WHOLE, r"\1")
+
+
+def to_integers(text: pa.Array) -> pa.Array | None:
+    """int64; None if a cell is no integer in its usual form: "007", "+7", "7 " and "0x7" are other ids than "7"."""
+    integers = None if _as_int64(text[:_SNIFFED_ROWS]) is None else _as_int64(text)
+    return integers if integers is not None and integers.cast(text.type).equals(text) else None
 
 
 def categories(column: pa.Array) -> tuple[list[str], np.ndarray]:
     """The different values of a column as text, in order of first appearance; and the code of each row, int64
     `[rows]`, its value's position among them, -1 where the cell is empty."""
-    encoded = column.cast(pa.large_string()).dictionary_encode()
+    encoded = column if pt.is_dictionary(column.type) else column.cast(pa.large_string()).dictionary_encode()
     return encoded.dictionary.to_pylist(), _filled(encoded.indices)
 
 
@@ -260,8 +351,10 @@ def _as_int64(column: pa.Array) -> pa.Array | None:
         return None
 
 
-def _plain_numbers(text: pa.Array) -> np.ndarray | None:
+def _plain_numbers(text: Cells) -> np.ndarray | None:
     """The cells as numbers; None where one is no number, too large, or a code such as 007."""
+    if isinstance(text, np.ndarray):
+        return text
     try:
         found: np.ndarray = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:

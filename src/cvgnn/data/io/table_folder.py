@@ -25,6 +25,7 @@ from cvgnn.data.io.preprocessing import Preprocessing, print_table
 from cvgnn.data.io.size_checks import FileError
 from cvgnn.data.io.suspicions import column_suspicions, log_suspicions
 from cvgnn.data.io.table_file import ParquetFile, TableFile, categories, positions
+from cvgnn.data.io.table_parts import NpyTable, TableParts
 from cvgnn.data.labels import kind_of_cells, labelled, labels_of_classes, labels_of_columns
 from cvgnn.data.node_ids import as_integers, number_labels
 from cvgnn.data.split import SPLITS
@@ -82,10 +83,10 @@ def read_tables(
     tables = tables or TableOptions()
     if preprocessing is not None:
         tables = preprocessing.table_options(tables)
-    return _Reader(folder, split or RandomSplit(), tables, preprocessing, training=not predicting).graph(directed)
+    return FolderReader(folder, split or RandomSplit(), tables, preprocessing, training=not predicting).graph(directed)
 
 
-class _Reader:
+class FolderReader:
     """Reads the tables of one folder; mistakes are collected and reported together."""
 
     def __init__(
@@ -97,7 +98,7 @@ class _Reader:
         self.auto = options.preprocess == "auto"
         self.mistakes = Mistakes()
         self.suspicions: list[str] = []
-        self._label_fields: dict[str, Any] = {}  # of labels that are no classes
+        self.label_fields: dict[str, Any] = {}  # of labels that are no classes
         self.unread = False  # whether a table could not be read
         self.item_rows: np.ndarray | None = None  # the rows of `items` that count; all if None
         there = [name for name in TABLES if _suffixes(folder, name)]
@@ -135,8 +136,8 @@ class _Reader:
         # A row that was lost, or an id that is wrong, would make every edge of its node a mistake too.
         ids_known = self._check_unique(nodes, self.id, ids) and not nodes.lost_rows
         graph_of, graph_names, items = self._graph_of_nodes(columns, items, labels)
-        y, class_names = self._labels(items)
-        (train, val, test), record = self._split_ids(items, y, time)
+        y, class_names = self.labels(items)
+        (train, val, test), record = self.split_ids(items, y, time)
         if table is not nodes:
             cells = self._reordered(other, ids, ids_known)
         fitted_on, node_y = train, y
@@ -165,11 +166,11 @@ class _Reader:
             )  # fmt: skip
         except ConflictingWeights as error:
             assert weight is not None
-            self._note_conflicts(rows[error.listed], weight[error.listed])
+            self.note_conflicts(rows[error.listed], weight[error.listed])
             raise
-        self._tell(len(fitted_on))
+        self.tell(len(fitted_on))
         fitted = None if self.fitted is None else self.fitted.to_dict()
-        more = {**self._label_fields, **pairs}
+        more = {**self.label_fields, **pairs}
         return dataclasses.replace(graph, split=record, preprocessing=fitted, validated=True, **more)
 
     # Columns
@@ -185,7 +186,7 @@ class _Reader:
             both = " and ".join(f"{name}{suffix}" for suffix in found)
             if len(found) > 1:
                 raise FileError(f"{folder}: it has both {both}; remove the one that is not meant")
-            table = TABLE_CLASSES[found[0]](folder / f"{name}{found[0]}")
+            table = open_table(folder / f"{name}{found[0]}")
         except FileError as error:
             self.mistakes.note(str(error))
             return None
@@ -218,7 +219,7 @@ class _Reader:
         self.graph_in: dict[TableFile, str] = {}
         if self.graph_name is not None and edges is not None and self._column(edges, "graph") is not None:
             for table in dict.fromkeys((nodes, edges, self.table, self.pairs)):
-                if table is not None:
+                if table is not None and not isinstance(table, NpyTable):
                     self.graph_in[table] = self._column(table, "graph", required=True)
         if self.training and options.split_by is not None:
             in_use = "the split already; leave that out with --ignore" if self.split_name else None
@@ -254,7 +255,9 @@ class _Reader:
     def _find_features(self, nodes: TableFile, features: TableFile | None, names: tuple[Any, ...]) -> None:
         """Set `used`, the columns to read, and `own`, the column of ids in the table that has them."""
         table = features or nodes
-        self.own = self.id if features is None else self._column(features, "id", required=True)
+        self.own = self.id
+        if features is not None:  # the rows of an array have the order of the nodes
+            self.own = None if isinstance(features, NpyTable) else self._column(features, "id", required=True)
         no_features = {*names, *self.options.ignore, self.options.split_by}
         if features is not None:
             extra = [name for name in nodes.columns if name not in no_features | nodes.unnamed]
@@ -328,13 +331,9 @@ class _Reader:
 
     def _read(self, table: TableFile, names: Sequence[str | None], cells: Sequence[str | None]) -> Columns:
         """Columns of names and others of a table; nothing, and a mistake, where it cannot be read."""
-        must = (*self.options.numeric, self.weight) if self.auto or table is self.edges else self.used
         wanted = [name for name in dict.fromkeys((*names, self.graph_in.get(table))) if name is not None]
-        given = [name for name in cells if name is not None]
-        numbers = [name for name in given if name in must and name != self.options.split_by]
-        others = [name for name in given if name not in numbers]
         try:
-            return table.read_columns(names=wanted, numbers=numbers, others=others, mistakes=self.mistakes)
+            return table.read_columns(names=wanted, **self.kinds(table, cells), mistakes=self.mistakes)
         except FileError as error:
             self.mistakes.note(str(error))
             self.unread = True
@@ -346,6 +345,13 @@ class _Reader:
             return columns[column]
         parts = [columns[name].cast(pa.large_string()) for name in (self.graph_in[table], column)]
         return pc.binary_join_element_wise(*parts, pa.scalar("/", pa.large_string()))
+
+    def kinds(self, table: TableFile, cells: Sequence[str | None]) -> dict[str, Sequence[str]]:
+        """Which columns of a table must hold numbers, as arguments of `read_columns` and `read_batches`."""
+        must = (*self.options.numeric, self.weight) if self.auto or table is self.edges else self.used
+        given = [name for name in cells if name is not None]
+        numbers = [name for name in given if name in must and name != self.options.split_by]
+        return {"numbers": numbers, "others": [name for name in given if name not in numbers]}
 
     # Nodes
 
@@ -412,10 +418,11 @@ class _Reader:
         self.mistakes.cells(table, wrong, column, what)
         return not wrong.size
 
-    def _labels(self, columns: dict[str, pa.Array]) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    def labels(self, columns: dict[str, pa.Array]) -> tuple[np.ndarray, tuple[str, ...] | None]:
+        """The class of each node, -1 where unknown, and the names of the classes; `label_fields` if they are none."""
         if self.options.label_columns:
-            self._label_fields = labels_of_columns({c: categories(columns[c]) for c in self.options.label_columns})
-            y = self._label_fields["y"].numpy()
+            self.label_fields = labels_of_columns({c: categories(columns[c]) for c in self.options.label_columns})
+            y = self.label_fields["y"].numpy()
             # The reader splits and checks by classes: here one for each different row.
             return np.where(labelled(y), np.unique(y, axis=0, return_inverse=True)[1].reshape(-1), -1), None
         if self.label is None:
@@ -435,7 +442,7 @@ class _Reader:
         y = np.array(numbered, dtype=np.int64)[codes]
         if kind != "class" and labels:
             _log.info("%s: column %r holds %s", self.items.path.name, self.label, _KINDS[kind])
-            self._label_fields = labels_of_classes(y, class_names or [str(c) for c in range(len(labels))], kind)
+            self.label_fields = labels_of_classes(y, class_names or [str(c) for c in range(len(labels))], kind)
         return y, class_names
 
     def _known_labels(self, column: pa.Array) -> tuple[list[str], np.ndarray]:
@@ -467,7 +474,7 @@ class _Reader:
         item = dict(zip(places[:SHOWN].tolist(), rows[:SHOWN].tolist(), strict=True))
         self.mistakes.cells(table, places, column, lambda place: what(item[place]))
 
-    def _split_ids(self, columns: dict[str, pa.Array], y: np.ndarray, time: Cells | None) -> tuple[Ids, str]:
+    def split_ids(self, columns: dict[str, pa.Array], y: np.ndarray, time: Cells | None) -> tuple[Ids, str]:
         """Training, validation and test ids, and the record of where they came from."""
         nothing = np.empty(0, dtype=np.int64)
         if not (y >= 0).any():
@@ -548,6 +555,10 @@ class _Reader:
     def _reordered(self, other: Columns, ids: pa.Array, ids_known: bool) -> dict[str, Cells]:
         """The cells of the table `features` in the order of the nodes."""
         table, (columns, cells) = self.table, other
+        if self.own is None:
+            rows, n = table.estimate_rows(), len(ids)
+            table.require(rows == n, f"has {rows} rows for the {n} nodes of {self.nodes.path.name}; give each node one")
+            return cells
         names = self._node_ids(table, self.own, columns)
         self._check_unique(table, self.own, names)
         order = np.full(len(ids), -1)
@@ -562,30 +573,40 @@ class _Reader:
 
     def _features(self, cells: dict[str, Cells], train: np.ndarray, y: np.ndarray, rows: int) -> np.ndarray | None:
         """The features, `[rows, F]`; None, and mistakes, where there is nothing to fit."""
-        table = self.table
-
-        def report(column: str, wrong: np.ndarray, what: Any) -> None:
-            self.mistakes.cells(table, wrong, column, what)
-
-        if not self.auto:
-            for name, column in cells.items():
-                report(name, np.flatnonzero(np.isnan(column.reshape(rows, -1)).any(axis=1)), lambda _: _NO_NUMBER)
-            parts = [np.asarray(cells[name], dtype=np.float32).reshape(rows, -1) for name in self.used]
-            return np.concatenate(parts, axis=1)
-        if self.fitted is None:
+        if self.auto and self.fitted is None:
             if not train.size:
                 return None
-            self.fitted = Preprocessing.fit(cells, train, report, self.options)
-            why = "; ".join(f"{c['name']}: {c['why']}" for c in self.fitted.columns[:5] if "why" in c)
-            if not self.fitted.used:
-                self.mistakes.check()  # a column that is wrong is no feature either
-                self.mistakes.note(f"{table.path} has no column that can be a feature: {why}")
+            fitted = self.set_fitted(Preprocessing.fit(cells, train, self.report, self.options))
+            if fitted is None:
                 return None
-            classes = y if (y >= 0).any() and not self._label_fields else None
-            self.suspicions += column_suspicions(cells, self.fitted, classes, train)
-        return self.fitted.apply(cells, rows, report)
+            classes = y if (y >= 0).any() and not self.label_fields else None
+            self.suspicions += column_suspicions(cells, fitted, classes, train)
+        return self.feature_rows(cells, rows)
 
-    def _tell(self, num_train: int) -> None:
+    def report(self, column: str, wrong: np.ndarray, what: Any) -> None:
+        """Note mistakes in a column of the features."""
+        self.mistakes.cells(self.table, wrong, column, what)
+
+    def set_fitted(self, fitted: Preprocessing) -> Preprocessing | None:
+        """Keep the fit; None, and a mistake, if no column can be a feature."""
+        if fitted.used:
+            self.fitted = fitted
+            return fitted
+        self.mistakes.check()  # a column that is wrong is no feature either
+        why = "; ".join(f"{c['name']}: {c['why']}" for c in fitted.columns[:5] if "why" in c)
+        self.mistakes.note(f"{self.table.path} has no column that can be a feature: {why}")
+        return None
+
+    def feature_rows(self, cells: dict[str, Cells], rows: int) -> np.ndarray:
+        """The features of some rows of the table, float32 `[rows, F]`."""
+        if self.auto and self.fitted is not None:
+            return self.fitted.apply(cells, rows, self.report)
+        for name, column in cells.items():
+            wrong = np.flatnonzero(np.isnan(column.reshape(rows, -1)).any(axis=1))
+            self.report(name, wrong, lambda _: _NO_NUMBER)
+        return np.concatenate([np.asarray(cells[n], dtype=np.float32).reshape(rows, -1) for n in self.used], axis=1)
+
+    def tell(self, num_train: int) -> None:
         """Log what becomes of each column, where it was decided here, and what looks wrong."""
         if self.training and self.fitted is not None:
             lines = [("column", "kind", "what it becomes"), *self.fitted.table()]
@@ -695,7 +716,7 @@ class _Reader:
         self.mistakes.cells(table, wrong, name, what)
         return found
 
-    def _note_conflicts(self, rows: np.ndarray, weights: np.ndarray) -> None:
+    def note_conflicts(self, rows: np.ndarray, weights: np.ndarray) -> None:
         """Report edges that are listed with two weights; `rows` and `weights` are `[conflicts, 2]`."""
         places = self.edges.places(sorted({int(row) for row in rows[:SHOWN, 0]}))
         text = {
@@ -745,7 +766,26 @@ def _spelling(value: Any) -> str:
 
 
 def _suffixes(folder: Path, name: str) -> list[str]:
-    return [suffix for suffix in TABLE_CLASSES if (folder / f"{name}{suffix}").exists()]
+    endings = [*TABLE_CLASSES, *([".npy"] if name in ("edges", "features") else [])]
+    found = [suffix for suffix in endings if (folder / f"{name}{suffix}").exists()]
+    return [*found, ""] if (folder / name).is_dir() else found
+
+
+def open_table(path: Path) -> TableFile:
+    """The table in a file, or in all files of a folder, but for those that begin with . or _ as marks of success do."""
+    suffix = next((suffix for suffix in TABLE_CLASSES if path.name.endswith(suffix)), None)
+    if suffix is not None:
+        return TABLE_CLASSES[suffix](path)
+    if not path.is_dir():
+        return NpyTable(path)
+    files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
+    if not files:
+        raise FileError(f"{path} is empty; it must hold CSV or Parquet files")
+    endings = {next((s for s in TABLE_CLASSES if file.name.endswith(s)), file.name) for file in files}
+    if len(endings) > 1 or not endings < TABLE_CLASSES.keys():
+        has = join_printable(file.name for file in files[:10])[:200]
+        raise FileError(f"{path} must hold files of one kind, CSV or Parquet; it holds: {has}")
+    return TableParts(path, [open_table(file) for file in files])
 
 
 def _node_names(ids: pa.Array) -> np.ndarray | None:

@@ -38,17 +38,16 @@ _PROBLEMS = {
     errno.ELOOP: "is a symbolic link; a store holds its own files only",
 }
 
+_CSR = {"indptr": "<i8", "indices": "<i4", "values": "<f4|<f8"}
 DTYPES = {
-    **dict.fromkeys(("indptr", "x_indptr", "PX_indptr", "train_ids", "val_ids", "test_ids"), "<i8"),
-    "y": "<i8|i1|<f4|<f8",
-    **dict.fromkeys(("indices", "x_indices", "PX_indices"), "<i4"),
-    **dict.fromkeys(("edge_weight", "x", "x_values", "PX", "PX_values"), "<f4|<f8"),
-    **dict.fromkeys(("edge_label_index", "edge_label", "graph_ids"), "<i8"),
-    "edge_split": "i1",
+    "indptr": "<i8", "indices": "<i4", "edge_weight": "<f4|<f8", "y": "<i8|i1|<f4|<f8",
+    **dict.fromkeys((*IDS, "edge_label_index", "edge_label"), "<i8"), "edge_split": "i1", "graph_ids": "<i8",
+    "x": "<f4|<f8", **{f"x_{part}": dtype for part, dtype in _CSR.items()},
     **dict.fromkeys(("node_names", "graph_names"), "<i8|<U[1-9][0-9]{0,5}"),
+    "PX": "<f4|<f8", **{f"PX_{part}": dtype for part, dtype in _CSR.items()},
     "whole_ids": "<i4",
     "whole_row_sums": "<f8",
-}
+}  # fmt: skip
 """Every array of a store with a regular expression for its dtype; names are integers or fixed-width Unicode."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import secrets
 import shutil
@@ -16,14 +17,25 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from cvgnn.data.store import contents_check
-from cvgnn.data.store.header import ArrayEntry, DamagedStore, GraphFields, check_dtype, check_fields, write_header
+from cvgnn.data.store.header import (
+    DTYPES,
+    HEADER,
+    ArrayEntry,
+    DamagedStore,
+    GraphFields,
+    check_dtype,
+    check_fields,
+    write_header,
+)
 from cvgnn.data.store.store_reader import compute_sha256, npy_header, open_store
 from cvgnn.errors import CvgnnError, require
 from cvgnn.utils import atomic_files
+from cvgnn.utils.file_lock import lock_folder
 from cvgnn.utils.mapped_memory import allocate
 from cvgnn.utils.progress import ProgressCallback, no_progress
 
 _PIECE = 1 << 20
+WORK = "work"
 _DEFAULTS = {
     "name": "graph", "class_names": None, "directed": False, "split": "given", "PX_normalization": None,
     "preprocessing": None, "hops": None, "whole_nodes": None, "edge_class_names": None,
@@ -34,12 +46,14 @@ _DEFAULTS = {
 class ArrayStream:
     """A `.npy` vector whose length is not known yet, written from front to back."""
 
-    def __init__(self, file: Path, dtype: np.dtype[Any], *, store: Path) -> None:
+    def __init__(self, file: Path, dtype: np.dtype[Any], *, store: Path, keep: int = 0) -> None:
         self.dtype = dtype
-        self.shape: tuple[int, ...] = (0,)
+        self.shape: tuple[int, ...] = (keep,)
         self._store = store
-        self._file: BinaryIO = file.open("xb")
+        self._file: BinaryIO = file.open("r+b" if keep else "xb")
         self._start = self._file.write(npy_header(self.shape, dtype))
+        self._file.seek(self._start + keep * dtype.itemsize)
+        self._file.truncate()
 
     def append(self, values: np.ndarray) -> None:
         """Add values, `[n]`, at the end."""
@@ -50,6 +64,11 @@ class ArrayStream:
         with report_write_errors(self._store):
             self._file.write(np.ascontiguousarray(values).data)
         self.shape = (self.shape[0] + values.size,)
+
+    def flush(self) -> None:
+        """Write what was appended to the file."""
+        with report_write_errors(self._store):
+            self._file.flush()
 
     def map(self) -> np.ndarray:
         """The values so far, memory-mapped for reading."""
@@ -75,6 +94,8 @@ class StoreWriter:
     Args:
         path: the store: a folder that does not exist yet, or is empty. Its parents are made.
         progress: called with a stage (a file's name, `P X` or `checksums`) and a share in 0..1.
+        resume: go on in the folder that a process that was killed has left; `keep` says which arrays are complete.
+            One writer at a time.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp()) / "tiny"
@@ -91,8 +112,9 @@ class StoreWriter:
     >>> shutil.rmtree(folder.parent)
     """
 
-    def __init__(self, path: Path, *, progress: ProgressCallback | None = None) -> None:
+    def __init__(self, path: Path, *, progress: ProgressCallback | None = None, resume: bool = False) -> None:
         self.path = Path(os.path.abspath(path))
+        self._resume = resume
         self.progress = progress or no_progress
         self._folder: Path | None = None
         self._cleanup = ExitStack()  # runs unless `finish` is reached
@@ -105,15 +127,30 @@ class StoreWriter:
                 if not parent.exists():
                     parent.mkdir(exist_ok=True)
                     cleanup.callback(_remove_if_empty, parent)
-            folder = self.path.parent / f".{self.path.name}.{secrets.token_hex(4)}.partial"
-            folder.mkdir()
+            token = "" if self._resume else f".{secrets.token_hex(4)}"
+            folder = self.path.parent / f".{self.path.name}{token}.partial"
+            folder.mkdir(exist_ok=self._resume)
+            if self._resume:
+                cleanup.enter_context(lock_folder(folder))
+                (folder / HEADER).unlink(missing_ok=True)
+                (folder / WORK).mkdir(exist_ok=True)
             cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
             self._folder, self._cleanup = folder, cleanup.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """Remove everything unless `finish` was reached."""
+    @property
+    def work(self) -> Path:
+        """A folder for other files, until the store is complete; only with `resume`."""
+        return self._required_folder() / WORK
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Remove everything unless `finish` was reached; with `resume`, not after an interruption by the user."""
+        for array in self._arrays.values():
+            if isinstance(array, ArrayStream):
+                array.discard()
         self._arrays.clear()
+        if self._resume and error is not None and not isinstance(error, Exception):
+            self._cleanup.pop_all()
         self._folder = None
         self._cleanup.close()
 
@@ -133,14 +170,24 @@ class StoreWriter:
         self._arrays[name] = array
         return array
 
-    def stream(self, name: str, dtype: DTypeLike) -> ArrayStream:
-        """Create a vector of unknown length, written from front to back with `append`."""
-        file = self._new_file(name, dtype)
+    def stream(self, name: str, dtype: DTypeLike, *, keep: int = 0) -> ArrayStream:
+        """Create a vector of unknown length, written from front to back with `append`.
+
+        Args:
+            name, dtype: as for `array`.
+            keep: entries that are there already, with `resume`.
+        """
+        file = self._new_file(name, dtype, keep=keep > 0)
         with report_write_errors(self.path):
-            stream = ArrayStream(file, np.dtype(dtype), store=self.path)
-            self._cleanup.callback(stream.discard)
+            stream = ArrayStream(file, np.dtype(dtype), store=self.path, keep=keep)
         self._arrays[name] = stream
         return stream
+
+    def keep(self, name: str) -> np.memmap[Any, Any]:
+        """Take an array that is complete in the folder, with `resume`."""
+        array: np.memmap[Any, Any] = np.lib.format.open_memmap(self._required_folder() / f"{name}.npy", mode="r+")
+        self._arrays[name] = array
+        return array
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Copy a whole array, which may itself be memory-mapped, in bounded pieces."""
@@ -166,7 +213,9 @@ class StoreWriter:
         """
         folder = self._required_folder()
         with report_write_errors(self.path):
-            layout = {name: (array.shape, array.dtype) for name, array in self._arrays.items()}
+            # In this order whatever the order of writing: equal graphs have equal headers.
+            arrays = {name: self._arrays[name] for name in DTYPES if name in self._arrays}
+            layout = {name: (array.shape, array.dtype) for name, array in arrays.items()}
             graph = _graph_fields(fields, {name: shape for name, (shape, _) in layout.items()})
             for stream in self._arrays.values():
                 if isinstance(stream, ArrayStream):
@@ -183,21 +232,39 @@ class StoreWriter:
                 before += size
             write_header(folder, graph, entries)
             contents_check.check_all(self.path, open_store(folder))
+            if self._resume:
+                shutil.rmtree(self.work)
             atomic_files.sync_folder(folder)
             atomic_files.rename(folder, self.path)  # replaces an empty folder, refuses any other
             self._folder = None
             self._cleanup.pop_all()
             atomic_files.sync_folder(self.path.parent)
 
-    def _new_file(self, name: str, dtype: DTypeLike) -> Path:
+    def _new_file(self, name: str, dtype: DTypeLike, *, keep: bool = False) -> Path:
         check_dtype(name, np.dtype(dtype).str)
-        require(name not in self._arrays, f"the array {name!r} is already in this store")
+        require(self._resume or name not in self._arrays, f"the array {name!r} is already in this store")
+        if self._resume and not keep:
+            self.forget(name)
         return self._required_folder() / f"{name}.npy"
+
+    def forget(self, name: str) -> None:
+        """Remove an array, if it is there: it is not wanted, or will be written again."""
+        array = self._arrays.pop(name, None)
+        if isinstance(array, ArrayStream):
+            array.discard()
+        (self._required_folder() / f"{name}.npy").unlink(missing_ok=True)
 
     def _required_folder(self) -> Path:
         if self._folder is None:
             raise CvgnnError("this StoreWriter is not open; use it in a 'with' statement, and finish once")
         return self._folder
+
+
+def release_pages(array: np.ndarray) -> None:
+    """Give up the pages of a mapped file that are in memory; what was written to them stays in the file."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 @contextmanager
