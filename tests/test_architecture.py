@@ -18,7 +18,7 @@ ROOT = Path(cvgnn.__file__).parent
 
 # A package imports only from those above it. The core ends with the api; lab and cli stand on it.
 ORDER = [
-    "_version", "_lazy", "errors", "limits", "rng", "utils", "ops", "reference", "data", "sampling", "nn", "optim", "config", "registry", "training",
+    "_version", "_lazy", "errors", "limits", "rng", "utils", "ops", "reference", "data", "sampling", "nn", "optim", "config", "registry", "training", "distributed",
     "api", "lab", "cli",
 ]  # fmt: skip
 FILES = sorted(path for path in ROOT.rglob("*.py*") if path.suffix in (".py", ".pyi"))

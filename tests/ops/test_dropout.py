@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 from cvgnn.ops.dropout import Dropout, scramble
 from cvgnn.ops.fused_layer import Sigma, hidden_layer
-from cvgnn.ops.row_input import drop_dense
+from cvgnn.ops.row_input import SparseInput, drop_dense
+from cvgnn.ops.row_sum import Rows
 
 
 def mask(
@@ -105,3 +107,29 @@ def test_training_and_its_plain_twin_drop_the_same() -> None:
     sent = hidden_layer(Z, Sigma(), drop=drop).own
     assert sent is not None
     assert torch.equal(sent, drop.mask((300, 17), torch.float64))
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_rows_have_the_mask_of_their_numbers(activation: Any) -> None:
+    """A row with a number of its own has the mask that it would have at that position, forward and backward."""
+    numbers = torch.tensor([7, 0, 299, 12, 3])
+    whole, part = Dropout(0.6, key=5), Dropout(0.6, 5, numbers)
+    mask = whole.mask((300, 17), torch.float64)[numbers]
+    assert torch.equal(part.mask((5, 17), torch.float64), mask)
+    assert torch.equal(part.mask((2, 17), torch.float64, start=3), mask[3:])
+    assert torch.equal(drop_dense(torch.ones(5, 17, dtype=torch.float64), part, 0), mask)
+    Z = torch.randn(5, 17, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    out = hidden_layer(Z, Sigma(activation=activation), drop=part, own=True)
+    assert out.own is not None
+    torch.testing.assert_close(out.own, out.H * mask, rtol=0, atol=1e-14)
+    (given,) = torch.autograd.grad(out.own.sum(), Z)
+    plain = getattr(torch.nn.functional, activation)(Z) * mask
+    torch.testing.assert_close(given, torch.autograd.grad(plain.sum(), Z)[0], rtol=0, atol=1e-13)
+    ids = torch.arange(5)
+    dense = torch.ones(5, 17, dtype=torch.float64)
+    sparse = SparseInput(
+        Rows(torch.arange(0, 86, 17), torch.arange(17, dtype=torch.int32).repeat(5), dense.flatten()),
+        ids,
+        num_columns=17,
+    )
+    torch.testing.assert_close(sparse.dropped(part).tensor(torch.float64), mask)

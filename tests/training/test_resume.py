@@ -252,7 +252,7 @@ def test_the_result_is_gone_while_a_run_goes_on(folder: Path, monkeypatch: pytes
         assert not (folder / "result.json").exists()
         raise CvgnnError("seen")
 
-    monkeypatch.setattr("cvgnn.training.run.build_trainer", look)
+    monkeypatch.setattr("cvgnn.training.processes.build_trainer", look)
     assert train("--resume", folder, "--epochs", "9") == 2
     assert not (folder / "result.json").exists()
 

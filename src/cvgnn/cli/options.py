@@ -125,6 +125,12 @@ class TrainCommand(Command):
     check_memory: bool = True
     """Refuse a run that does not fit into memory, before it starts."""
 
+    ranks: int = 1
+    """Start so many processes on this machine, for a graph that cvgnn partition has written (docs/distributed.md)."""
+
+    timeout: float = 300.0
+    """With several ranks: seconds after which a rank that does not answer ends the run."""
+
     exact: bool = False
     """With --resume: refuse other versions of cvgnn, torch or numpy and another processor, which may change the last
     bits of the result; without this option they are a warning."""
@@ -132,8 +138,10 @@ class TrainCommand(Command):
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=TrainConfig)
 
     def check(self) -> None:
-        """Refuse what is neither True nor False."""
+        """Refuse what can be judged at once."""
         require_booleans(self, "check_memory", "exact")
+        require_at_least(self, ranks=1)
+        require_number("timeout", self.timeout, "a number of at least 1", at_least=1.0)
 
     @classmethod
     def parse(cls, argv: Sequence[str], *, prog: str) -> Self:
@@ -474,6 +482,33 @@ class ConvertCommand(GraphFile):
         good = self.memory is None or parse_bytes(self.memory) is not None
         require(good, f"--memory must be a size such as 8G, not {self.memory!r}")
         self.graph_source(self.source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionCommand(Command):
+    """Cut a graph into shards, to train on it with several processes or machines (docs/distributed.md).
+
+    IN is a store, or any other form of a graph with labels at nodes (see docs/files.md).
+    """
+
+    flags = True
+
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IN")]
+    """The graph to read."""
+
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
+    """Folder for the shards, new or empty."""
+
+    shards: int = 8
+    """How many, a power of two. Every number of ranks that divides it gives the same bits."""
+
+    method: Literal["metis", "stream", "range"] = "stream"
+    """metis = the fewest edges between shards (needs pymetis), stream = one greedy pass, range = keeps the order of the
+    nodes."""
+
+    propagate: Literal["symmetric", "random-walk", "mean", "sum"] | None = None
+    """Normalization of the stored P X: mean for SAGE, sum for GIN, symmetric or random-walk for GCN and GCNII; by
+    default that of the model which cvgnn train chooses for the graph."""
 
 
 @dataclass(frozen=True, kw_only=True)

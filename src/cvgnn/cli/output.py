@@ -132,6 +132,17 @@ def is_quiet() -> bool:
     return _handler.level > logging.INFO
 
 
+def given_globally() -> list[str]:
+    """The options of every command that were given, for a process that does the work of this one."""
+    names = {"--quiet": is_quiet(), "--verbose": _handler.level == logging.DEBUG, "--json": _json}
+    return [name for name, given in names.items() if given]
+
+
+def only_errors() -> None:
+    """Print nothing but errors from now on: another process of the run prints the rest."""
+    _handler.setLevel(logging.ERROR)
+
+
 @final
 class Output:
     """Where a command's results and progress go.

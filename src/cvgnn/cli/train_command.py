@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from cvgnn.cli.argv import is_given, option
 from cvgnn.cli.console import TrainProgress
 from cvgnn.cli.options import TrainCommand
-from cvgnn.cli.output import set_result
+from cvgnn.cli.output import given_globally, only_errors, set_result
+from cvgnn.distributed.partition import Partition, is_partition
+from cvgnn.distributed.ranks import Ranks, world_size
+from cvgnn.distributed.sharded_run import RankLog, ShardedProcesses, launch
 from cvgnn.errors import CvgnnError, require
 from cvgnn.registry import plugin_options
 from cvgnn.training import Callback
 from cvgnn.training.defaults import choose_config
 from cvgnn.training.graph_source import load_source, report_lost_graph
+from cvgnn.training.processes import ONE, Processes
 from cvgnn.training.run import train
 from cvgnn.training.run_folder import RunFolder
 from cvgnn.training.tensorboard import TensorBoard, require_tensorboard
@@ -24,26 +30,54 @@ from cvgnn.training.trainer_builder import check
 
 def train_command(command: TrainCommand, argv: Sequence[str]) -> int:
     """Train with a progress bar, print the result."""
+    path, found = command.source.graph, world_size()
+    if path is None or not is_partition(path):
+        require(
+            max(command.ranks, found) == 1,
+            "several ranks train on a partitioned graph; make one with 'cvgnn partition' and name it with --graph",
+        )
+        return _train(command, argv, ONE)
+    require(1 in (found, command.ranks) or found == command.ranks, f"{found} ranks run; leave --ranks out")
+    with closing(Ranks(command.timeout)) as ranks:
+        return _train(command, argv, ShardedProcesses(Partition(path), ranks))
 
-    config, path = command.config, command.resume or command.out
+
+def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> int:
+    config, path, leads = command.config, command.resume or command.out, processes.rank == 0
+    sharded = processes if isinstance(processes, ShardedProcesses) else None
+    if not leads:
+        only_errors()
     events = _event_folder(command)
-    folder = None if path is None else RunFolder(path, resume=command.resume is not None)
+    # torchrun starts the same command again after a failure (--max-restarts): it continues the run that it finds.
+    restarted = command.out is not None and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    resume = command.resume is not None or (restarted and (command.out / "config.json").is_file())  # type: ignore[operator]
+    folder = None if path is None else RunFolder(path, resume=resume)
     from_file = command.resume is not None or command.settings is not None
     trusted = not from_file or option(argv, "--root") is not None
     started = time.perf_counter()
-    graph = load_source(command.source, trusted=trusted, task=config.task)
+    if sharded is None:
+        graph = load_source(command.source, trusted=trusted, task=config.task)
+    else:
+        graph = sharded.graph(command.source)
     defaults = command.defaults or ("fixed" if from_file else "auto")
     if defaults != "fixed":
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")
         given = {name: value for name, value in vars(config).items() if is_given(argv, name)}
         config = choose_config(graph, defaults, given)
-    check(graph, config, memory=command.check_memory)
+    check(graph, config, memory=command.check_memory and sharded is None)
+    callbacks: list[Callback] = []
+    if sharded is not None:
+        sharded.check(config, ranks=command.ranks)
+        if command.ranks > sharded.ranks.size:
+            return launch(command.ranks, ["train", *argv, *given_globally(), *plugin_options()])
+        sharded.require_equal({**config.to_dict(), "out": str(path)})
+        callbacks += [] if path is None else [RankLog(path, sharded)]
     console = TrainProgress(graph, config, ignore_write_errors=folder is not None)
-    console.header()
-    callbacks: list[Callback] = [console]
-    if events is not None:
-        options, resume = command.source.to_dict(), command.resume is not None
-        callbacks.append(TensorBoard(events, config, options=options, resume=resume))
+    if leads:
+        console.header()
+        callbacks.append(console)
+    if events is not None and leads:
+        callbacks.append(TensorBoard(events, config, options=command.source.to_dict(), resume=resume))
     advice = "start again" if path is None else f"continue with: cvgnn train --resume {path}"
     with report_lost_graph(command.source, advice):
         run = train(
@@ -56,9 +90,11 @@ def train_command(command: TrainCommand, argv: Sequence[str]) -> int:
             command=shlex.join(["cvgnn", "train", *argv, *plugin_options()]),
             exact=command.exact,
             started=started,
+            processes=processes,
         )
-    console.summary(run.result, path)
-    set_result({**run.result, "out": None if path is None else str(path)})
+    if leads:
+        console.summary(run.result, path)
+        set_result({**run.result, "out": None if path is None else str(path)})
     return 0
 
 

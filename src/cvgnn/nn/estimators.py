@@ -87,6 +87,10 @@ class Estimator(nn.Module):
         """The weights of the dropout mask, where they are not those of `P^`."""
         return None
 
+    def row_numbers(self, k: int, batch: Batch | None) -> Tensor | None:
+        """int64, a number for each row of `H^(k)` that its dropout mask is a function of; None for its position."""
+        return None
+
     def propagate(
         self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
         lazy: bool = False,

@@ -199,8 +199,8 @@ class Network(nn.Module):
             )
         unread: Any = None  # an input that the layer does not use
         x = Inputs(
-            estimator.input(batch).dropped(self._dropout_at(batch, 0)) if aggregated else unread,
-            estimator.own_input(batch).dropped(self._dropout_at(batch, 0, own=True)) if own else unread,
+            estimator.input(batch).dropped(self._dropout_at(estimator, batch, 0)) if aggregated else unread,
+            estimator.own_input(batch).dropped(self._dropout_at(estimator, batch, 0, own=True)) if own else unread,
             unread,
         )
         jumps: list[Tensor] = []
@@ -214,7 +214,7 @@ class Network(nn.Module):
                 yield f"Z^({k})", affine(Z)
             lazy = k < K and layers[k].only_multiplies and not linear
             out = estimator.propagate(
-                k, batch, Z, self._sigma(layer), drop=self._dropout_at(batch, k), own=self._own[k], lazy=lazy
+                k, batch, Z, self._sigma(layer), drop=self._dropout_at(estimator, batch, k), own=self._own[k], lazy=lazy
             )
             yield f"H^({k})", out.H
             if isinstance(out.aggregate, Tensor):
@@ -254,12 +254,13 @@ class Network(nn.Module):
             raise CvgnnError(f"a layer's norm must be the LayerNorm it was built with, not {norm}")
         return Sigma(gain, shift, self.activation)
 
-    def _dropout_at(self, batch: Batch | None, k: int, *, own: bool = False) -> Dropout | None:
+    def _dropout_at(self, estimator: Estimator, batch: Batch | None, k: int, *, own: bool = False) -> Dropout | None:
         """What is dropped of `H^(k)`, of `P X` or `X` for `k = 0`: a pure function of (seed, step, layer)."""
         p = self.dropout if k else self.input_dropout
         if p == 0.0 or batch is None or not self.training:
             return None
-        return Dropout.at(p, seed=self.seed, step=batch.step, k=k, own=own)
+        drop = Dropout.at(p, seed=self.seed, step=batch.step, k=k, own=own)
+        return drop._replace(rows=estimator.row_numbers(k, batch))
 
 
 class GCN(Network):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ SCRAMBLE = ((16, 0x7FEB352D), (15, 0x846CA68B))
 """Shift and factor of each round."""
 
 _LOW = 0xFFFFFFFF
+_NO_ROWS = np.empty(0, np.int64)
 
 
 class Dropout(NamedTuple):
@@ -26,10 +28,13 @@ class Dropout(NamedTuple):
     Args:
         p: probability of an entry to be dropped.
         key: 64 bits, from (seed, step, layer).
+        rows: int64 `[n]`, the number of each row that its mask is a function of; the position of the row if None. A
+            sharded run gives node ids here, because positions depend on the shards.
     """
 
     p: float
     key: int
+    rows: Tensor | None = None
 
     @property
     def threshold(self) -> int:
@@ -40,6 +45,11 @@ class Dropout(NamedTuple):
     def scale(self) -> float:
         """What kept entries are multiplied by: one over the probability to be kept, 1/(1-p) up to 2^-32."""
         return 2**32 / (2**32 - self.threshold)
+
+    @property
+    def kernel_arguments(self) -> tuple[np.uint64, int, float, np.ndarray]:
+        """Key, threshold, scale and rows, as the kernels take them; no rows stand for positions."""
+        return np.uint64(self.key), self.threshold, self.scale, _NO_ROWS if self.rows is None else self.rows.numpy()
 
     @classmethod
     def at(cls, p: float, *, seed: int, step: int, k: int, own: bool = False) -> Dropout:
@@ -58,11 +68,13 @@ class Dropout(NamedTuple):
             start: which row of all is the first.
         """
         row = torch.arange(start, start + shape[0], device=device)
+        if self.rows is not None:
+            row = self.rows[start : start + shape[0]].to(row.device)
         column = torch.arange(shape[1], device=device)
         return self.entries(row[:, None], column).to(dtype)
 
     def entries(self, row: Tensor, column: Tensor) -> Tensor:
-        """The mask at given rows and columns, int64 tensors that broadcast; float64."""
+        """The mask at given row numbers and columns, int64 tensors that broadcast; float64."""
         # torch has no arithmetic on uint64. int64 wraps around with the same bits; only shifts need care.
         z = (row + 1) * _signed(GOLDEN) + _signed(self.key)
         z = (z ^ _shifted(z, 30)) * _signed(FACTORS[0])
@@ -87,3 +99,7 @@ def _signed(bits: int) -> int:
 def _shifted(z: Tensor, places: int) -> Tensor:
     """`z >> places`, filling with zeros as for uint64."""
     return (z >> places) & ((1 << (64 - places)) - 1)
+
+
+NO_DROPOUT = (np.uint64(0), 0, 1.0, _NO_ROWS)
+"""`Dropout.kernel_arguments` where nothing is dropped."""

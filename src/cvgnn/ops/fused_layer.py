@@ -26,7 +26,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.affine import Affine, Products, affine, check_backward
 from cvgnn.ops.backend import use_compiled
-from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.dropout import NO_DROPOUT, Dropout
 from cvgnn.ops.row_input import LayerInput, LazySum, part
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
 from cvgnn.ops.threads import MEMORY_COST, run_ranges, run_rows
@@ -149,9 +149,7 @@ def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
     no_bias, kind = np.zeros(rows.shape[1], rows.dtype), ACTIVATIONS.index(sigma.activation)
 
     def compute(first: int, last: int) -> None:
-        kernels.forward(
-            rows, no_bias, gain, shift, EPS, kind, np.uint64(0), 0, 1.0, rows, rows[:0], mean, inverse, first, last
-        )
+        kernels.forward(rows, no_bias, gain, shift, EPS, kind, *NO_DROPOUT, rows, rows[:0], mean, inverse, first, last)
 
     run_rows(compute, rows.shape[0], width=rows.shape[1])
     return Z
@@ -257,7 +255,7 @@ class _Layer:
         if self.summed is not None:
             self.summed.check(n, np.dtype(self.dtype))
         self.kind = ACTIVATIONS.index(self.activation)
-        self.mask = (np.uint64(0), 0, 1.0) if drop is None else (np.uint64(drop.key), drop.threshold, drop.scale)
+        self.mask = NO_DROPOUT if drop is None else drop.kernel_arguments
         self.Z = np.empty((n, d), self.dtype)  # NumPy allocates in a quarter of the time that torch takes
         Z = torch.from_numpy(self.Z)
         h = self.h = np.empty_like(self.Z)

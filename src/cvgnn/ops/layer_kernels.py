@@ -86,7 +86,9 @@ def _slope(v, kind):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def forward(Z, bias, gain, shift, eps, kind, key, threshold, scale, H, sent, mean, inverse, first, last):  # type: ignore[no-untyped-def]
+def forward(  # type: ignore[no-untyped-def]
+    Z, bias, gain, shift, eps, kind, key, threshold, scale, rows, H, sent, mean, inverse, first, last
+):
     """`H` (which may be `Z` itself) and, where `threshold > 0`, `sent` for rows `first..last-1`.
 
     Args:
@@ -97,6 +99,7 @@ def forward(Z, bias, gain, shift, eps, kind, key, threshold, scale, H, sent, mea
         kind: of the activation: `RELU`, `ELU` or `GELU`.
         key, threshold: of dropout: an entry is dropped where its 32 random bits are below `threshold = p 2^32`.
         scale: 1/(1-p).
+        rows: int64 `[n]`, what each row's mask is a function of; empty for its position.
         H, sent: `[n, d]`; `sent` may be empty without dropout.
         mean, inverse: `[n]`, for the backward pass; may be empty without LayerNorm.
     """
@@ -129,21 +132,24 @@ def forward(Z, bias, gain, shift, eps, kind, key, threshold, scale, H, sent, mea
         if kind != RELU:
             _activate(h, kind)
         if threshold > 0:
-            _drop(h, sent[i], word(key, i), limit, kept)
+            _drop(h, sent[i], word(key, rows[i] if rows.size > 0 else i), limit, kept)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def drop_rows(A, start, key, threshold, scale, first, last):  # type: ignore[no-untyped-def]
+def drop_rows(A, start, key, threshold, scale, rows, first, last):  # type: ignore[no-untyped-def]
     """Dropout on the rows `first..last-1` of a dense `A`, in place; arguments as in `forward`.
 
     The first row of `A` is row `start` of the mask.
     """
     for i in range(first, last):
-        _drop(A[i], A[i], word(key, start + i), np.uint32(threshold), A.dtype.type(scale))
+        row = rows[start + i] if rows.size > 0 else start + i
+        _drop(A[i], A[i], word(key, row), np.uint32(threshold), A.dtype.type(scale))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def kept_entries(ids, indptr, indices, values, key, threshold, scale, out_indptr, out_indices, out_values):  # type: ignore[no-untyped-def]
+def kept_entries(  # type: ignore[no-untyped-def]
+    ids, indptr, indices, values, key, threshold, scale, rows, out_indptr, out_indices, out_values
+):
     """Dropout on rows `ids` of a CSR matrix: the entries that are kept, scaled, as rows `0..n-1` of another.
 
     An entry is kept exactly if `drop_rows` keeps it where row `i` is `X[ids[i]]` written out.
@@ -152,7 +158,7 @@ def kept_entries(ids, indptr, indices, values, key, threshold, scale, out_indptr
     place = 0
     out_indptr[0] = 0
     for i in range(ids.size):
-        state = word(key, i)
+        state = word(key, rows[i] if rows.size > 0 else i)
         start, stride = np.uint32(state), np.uint32(state >> np.uint64(32)) | np.uint32(1)
         for e in range(indptr[ids[i]], indptr[ids[i] + 1]):
             if _scramble(np.uint32(indices[e]) * stride + start) >= limit:
@@ -195,7 +201,7 @@ def _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i):  # typ
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def backward(  # type: ignore[no-untyped-def]
     d_out, indptr, indices, weight, mask_weight, d_own, H, sent, Z, bias, gain, shift, kind, key, threshold, scale,
-    mean, inverse, dZ, sums, first, last,
+    rows, mean, inverse, dZ, sums, first, last,
 ):  # fmt: skip
     """`dZ` for rows `first..last-1`, and the sums over each part of them that make the parameters' gradients.
 
@@ -207,7 +213,7 @@ def backward(  # type: ignore[no-untyped-def]
         d_own: `[m', d]`, the gradient of the first `m'` rows of `sent`; no rows for none.
         H, sent: `[n, d]`, before and after dropout. With ReLU the gradient of `sent` passes exactly where `sent` is
             positive, that of `H` where `H` is.
-        Z, bias, gain, shift, kind, key, threshold, scale, mean, inverse: as in `forward`.
+        Z, bias, gain, shift, kind, key, threshold, scale, rows, mean, inverse: as in `forward`.
         dZ: `[n, d]`.
         sums: `[parts, 3, d]`, zero: the gradients of bias, gain and shift, part by part.
     """
@@ -239,7 +245,7 @@ def backward(  # type: ignore[no-untyped-def]
                     unmasked[c] += w * g[c]
         if threshold > 0 and kind != RELU:
             # An entry of `sent` may be 0 without being dropped: the mask is drawn again.
-            _drop(y, y, word(key, i), np.uint32(threshold), dZ.dtype.type(1))
+            _drop(y, y, word(key, rows[i] if rows.size > 0 else i), np.uint32(threshold), dZ.dtype.type(1))
         if separated:
             # With ReLU `sent` shows the mask wherever it counts: where `H` is 0, no gradient passes at all.
             kept = sent[i] if kind == RELU else passes

@@ -131,9 +131,9 @@ def drop_dense(A: Tensor, drop: Dropout, start: int) -> Tensor:
         return drop_dense(A.float(), drop, start).bfloat16()
     if not use_compiled(A):
         return A * drop.mask((A.shape[0], A.shape[1]), A.dtype, device=A.device, start=start)
-    rows, key = A.numpy(), np.uint64(drop.key)
+    rows, mask = A.numpy(), drop.kernel_arguments
     run_rows(
-        lambda first, last: layer_kernels.drop_rows(rows, start, key, drop.threshold, drop.scale, first, last),
+        lambda first, last: layer_kernels.drop_rows(rows, start, *mask, first, last),
         rows.shape[0],
         width=rows.shape[1],
     )
@@ -186,15 +186,14 @@ class SparseInput(RowInput):
             ids, indptr, indices, values = self.arrays
             most = int((indptr[ids + 1] - indptr[ids]).sum())
             kept = (np.empty(ids.size + 1, np.int64), np.empty(most, np.int32), np.empty(most, values.dtype))
-            layer_kernels.kept_entries(
-                ids, indptr, indices, values, np.uint64(drop.key), drop.threshold, drop.scale, *kept
-            )
+            layer_kernels.kept_entries(ids, indptr, indices, values, *drop.kernel_arguments, *kept)
             end = kept[0][-1]
             matrix = Rows.of(kept[0], kept[1][:end], kept[2][:end])
         else:
             row, entries, indptr_ = self._entries()
             _, indices_, values_ = self._tensors
-            mask = drop.entries(row, indices_[entries].long()).to(values_.dtype)
+            number = row if drop.rows is None else drop.rows.to(row.device)[row]
+            mask = drop.entries(number, indices_[entries].long()).to(values_.dtype)
             matrix = Rows(indptr_, indices_[entries], values_[entries] * mask)
         return SparseInput(matrix, range(self.shape[0]), num_columns=self.shape[1])
 

@@ -2,6 +2,9 @@
 
 `checkpoints/000007/state.safetensors` holds the tensors, `checkpoint.json` beside it everything else, with the SHA-256
 of the tensor file and of itself. A checkpoint folder appears complete or not at all; the last two are kept.
+
+The histories of a partitioned graph are in `shard-0003.safetensors` and so on, each written by the rank that has the
+shard. A rank of a resumed run reads those of its own shards, so the number of ranks may change.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ from torch import Tensor
 from cvgnn._version import __version__
 from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data import Graph
-from cvgnn.data.store import is_store, verify_store
 from cvgnn.errors import CvgnnError, Stopped, error_context, require
 from cvgnn.limits import MAX_THREADS
 from cvgnn.training.callbacks import Callback
 from cvgnn.training.guard import Diverged, weights_are_finite
-from cvgnn.training.machine import default_threads, processor
+from cvgnn.training.machine import processor
+from cvgnn.training.processes import ONE, Processes
 from cvgnn.training.resume import check_same_run, identity, tensor_bytes
 from cvgnn.training.run_folder import RunFolder, as_row, from_row
 from cvgnn.training.trainer import EpochRecord, Trainer
@@ -67,14 +70,15 @@ class Checkpoint(NamedTuple):
 
 @final
 class Checkpoints:
-    """The folder with a run's checkpoints. One process at a time may use it.
+    """The folder with a run's checkpoints. One run at a time may use it.
 
     Args:
         folder: made by the first `save`.
+        processes: of the run. All of them call `save` and `newest`; rank 0 gives a checkpoint its name.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, processes: Processes = ONE) -> None:
+        self.folder, self._processes = folder, processes
         self.last: Path | None = None
         """The newest checkpoint known to be valid: the last that was saved or read."""
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -87,30 +91,50 @@ class Checkpoints:
             tensors: written without a copy.
             body: JSON values.
         """
+        leads, together = self._processes.rank == 0, self._processes.together
+        partial = self.folder / together(lambda: self._start() if leads else "")[0]
+        files = {_shard_file(s): _of_shard(s, tensors) for s in self._processes.shards}
+        in_shards = {name for file in files.values() for name in file}
+        files[TENSORS] = {name: tensor for name, tensor in tensors.items() if name not in in_shards}
+        if not leads:
+            del files[TENSORS]  # weights and optimizer are the same everywhere
+        try:
+            written = together(lambda: {name: _write(partial / name, content) for name, content in files.items()})
+            shards = {name: digest for part in written for name, digest in part.items()}
+            target = self.folder / together(lambda: self._commit(partial, shards, body) if leads else "")[0]
+        except BaseException:
+            if leads:
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
+        before, self.last = self.last, target
+        return self._remove_others(before, target) if leads else target
+
+    def _start(self) -> str:
+        """Create a folder for a new checkpoint; returns its name."""
         if not self.folder.is_dir():
             self.folder.mkdir(parents=True)
             atomic_files.sync_folder(self.folder.parent)
         for unfinished in self.folder.glob(".*.partial"):  # of a process that was killed
             if _is_ours(unfinished):
                 shutil.rmtree(unfinished, ignore_errors=True)
+        partial = self.folder / f".{secrets.token_hex(4)}.partial"
+        partial.mkdir()
+        return partial.name
+
+    def _commit(self, partial: Path, files: dict[str, str], body: dict[str, Any]) -> str:
+        """Write the JSON file of a checkpoint whose tensors are written, and give its folder its name."""
         # Never the number of a checkpoint that is there, valid or not: a number once read means one state.
         number = max((int(path.name) for path in self._numbered()), default=0) + 1
-        target = self.folder / f"{number:06d}"
-        partial = self.folder / f".{secrets.token_hex(4)}.partial"
-        try:
-            partial.mkdir()
-            with atomic_files.create(partial / TENSORS) as file:
-                digest = write_tensors(file, tensors)
-                atomic_files.sync(file)
-            text = {"format": FORMAT, "version": VERSION, "cvgnn": __version__, "tensors_sha256": digest, "body": body}
-            atomic_files.write_new(partial / BODY, add_checksum(text, indent=None))
-            # Both files and their names are on disk before the rename, which makes the checkpoint valid at once.
-            atomic_files.sync_folder(partial)
-            atomic_files.rename(partial, target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        before, self.last = self.last, target
+        digest = files.pop(TENSORS)
+        body = {**body, "shards": files} if files else body
+        text = {"format": FORMAT, "version": VERSION, "cvgnn": __version__, "tensors_sha256": digest, "body": body}
+        atomic_files.write_new(partial / BODY, add_checksum(text, indent=None))
+        # All files and their names are on disk before the rename, which makes the checkpoint valid at once.
+        atomic_files.sync_folder(partial)
+        atomic_files.rename(partial, self.folder / f"{number:06d}")
+        return f"{number:06d}"
+
+    def _remove_others(self, before: Path | None, target: Path) -> Path:
         try:
             atomic_files.sync_folder(self.folder)
         except OSError as error:  # until its name is on disk, a power failure may lose the new one: keep the others
@@ -128,14 +152,20 @@ class Checkpoints:
         An error if there are checkpoints and none is valid, or if one is of another version or cannot be read: a run
         that started from the beginning would in the end remove them.
         """
-        numbered = sorted(self._numbered(), key=lambda path: int(path.name), reverse=True)
+        names = self._processes.exchange([path.name for path in self._numbered()])[0]
+        numbered = sorted((self.folder / name for name in names), key=lambda path: int(path.name), reverse=True)
         for path in numbered:
+            checkpoint, damage = None, ""
             try:
-                checkpoint = _read(path)
+                checkpoint = _read(path, self._processes.shards)
             except CvgnnError:
                 raise
             except ValueError as error:
-                _log.warning("the checkpoint %s is damaged and not used: %s", path, error)
+                damage = str(error)
+            # Valid is what every process can read.
+            damaged = [each for each in self._processes.exchange(damage) if each]
+            if damaged:
+                _log.warning("the checkpoint %s is damaged and not used: %s", path, damaged[0])
             else:
                 self.last = path
                 return checkpoint
@@ -166,13 +196,33 @@ class Checkpoints:
 def _is_ours(path: Path) -> bool:
     """Whether a folder holds nothing but the files of a checkpoint, so that it may be removed."""
     try:
-        return not path.is_symlink() and set(os.listdir(path)) <= {BODY, TENSORS}
+        return not path.is_symlink() and all(
+            name in (BODY, TENSORS) or re.fullmatch(r"shard-\d{4,}\.safetensors", name) for name in os.listdir(path)
+        )
     except OSError:
         return False
 
 
-def _read(path: Path) -> Checkpoint:
-    """The checkpoint in a folder; `ValueError` if it is damaged, `CvgnnError` if a valid one cannot be used."""
+def _shard_file(shard: int) -> str:
+    return f"shard-{shard:04d}.safetensors"
+
+
+def _of_shard(shard: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(f"estimator.shards.{shard}.")}
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    with atomic_files.create(path) as file:
+        digest = write_tensors(file, tensors)
+        atomic_files.sync(file)
+    return digest
+
+
+def _read(path: Path, shards: Sequence[int] = ()) -> Checkpoint:
+    """The checkpoint in a folder, with the histories of some shards.
+
+    `ValueError` if it is damaged, `CvgnnError` if a valid one cannot be used.
+    """
     try:
         content = parse_object(atomic_files.read_bytes(path / BODY, _MAX_BODY))
     except (FileNotFoundError, NotADirectoryError):
@@ -191,10 +241,17 @@ def _read(path: Path) -> Checkpoint:
             "cvgnn that wrote it"
         )
     complete = content.keys() == _KEYS and isinstance(content["body"], dict)
-    digest = content.get("tensors_sha256")
-    if not (complete and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
+    digests = {TENSORS: content.get("tensors_sha256")}
+    if shards and complete:
+        of_shards = content["body"].get("shards")
+        complete = isinstance(of_shards, dict)
+        digests |= {_shard_file(s): of_shards.get(_shard_file(s)) for s in shards} if complete else {}
+    if not (complete and all(isinstance(d, str) and re.fullmatch("[0-9a-f]{64}", d) for d in digests.values())):
         raise ValueError(f"{BODY} lacks fields of a checkpoint, or has others")
-    return Checkpoint(path, content["body"], read_tensors(path / TENSORS, sha256=digest))
+    tensors: dict[str, Tensor] = {}
+    for name, digest in digests.items():
+        tensors |= read_tensors(path / name, sha256=digest)
+    return Checkpoint(path, content["body"], tensors)
 
 
 def write_tensors(file: BinaryIO, tensors: Mapping[str, Tensor]) -> str:
@@ -264,6 +321,7 @@ class Checkpointer(Callback):
         stop: a request to stop is answered after the current step, by saving and raising `Stopped`.
         exact: see `check_same_run`.
         threads: of the run; by default the config's, the earlier process's, or what the size of a step suggests.
+        processes: that train the run together.
     """
 
     def __init__(
@@ -277,25 +335,27 @@ class Checkpointer(Callback):
         stop: StopRequest | None = None,
         exact: bool = False,
         threads: int | None = None,
+        processes: Processes = ONE,
     ) -> None:
-        self.checkpoints = Checkpoints(folder.checkpoints)
+        self.checkpoints, self._processes = Checkpoints(folder.checkpoints, processes), processes
         self._plan = plan or CheckpointPlan()
         self._stop = stop or StopRequest()
         self._epochs = config.epochs
         self._saved_at = time.monotonic()
         self._saved_position: tuple[int, int] | None = None  # iterations and epoch of the last checkpoint
-        checkpoint = self.checkpoint = self.checkpoints.newest() if folder.has_config else None
+        started = processes.exchange(folder.has_config)[0]  # rank 0's word: it is about to write the config
+        checkpoint = self.checkpoint = self.checkpoints.newest() if started else None
         self.records: Sequence[EpochRecord] = [] if checkpoint is None else _records(checkpoint)
         # The earlier process's number of threads: sums are then taken in the same order, to the same bits.
         earlier = None if checkpoint is None else _threads(checkpoint)
-        self.threads = threads or config.threads or earlier or default_threads(graph, config)
-        self._identity = identity(graph, source, config, threads=self.threads)
+        self.threads = threads or config.threads or earlier or processes.threads(graph, config)
+        digest = processes.digest(graph, source)
+        self._identity = identity(graph, source, config, threads=self.threads, digest=digest)
         done = len(self.records)
         if checkpoint is not None:
             check_same_run(checkpoint, self._identity, exact=exact)
-            if source.graph is not None and is_store(source.graph):
-                verify_store(source.graph)  # the identity has the header's checksums, not those of the bytes on disk
-        elif folder.has_config:
+            processes.verify(source)  # the identity has a header's checksums, not those of the bytes on disk
+        elif started:
             require(
                 not folder.has_result,
                 f"the run in {folder.path} is finished and its checkpoints are gone, so it cannot be resumed; start a "
@@ -330,9 +390,11 @@ class Checkpointer(Callback):
         """Save if it is time; save and raise `Stopped` if a stop was requested."""
         minutes = self._plan.checkpoint_minutes
         # Between steps weights, histories and optimizer agree; in the middle of a step they do not.
-        if self._stop.signal_number is not None:
-            raise self.stopped(trainer, self._stop.signal_number)
-        if minutes and time.monotonic() - self._saved_at >= 60 * minutes:
+        due = int(bool(minutes) and time.monotonic() - self._saved_at >= 60 * minutes)
+        wanted = self._processes.most(due if self._stop.signal_number is None else 1 + self._stop.signal_number)
+        if wanted > 1:
+            raise self.stopped(trainer, wanted - 1)
+        if wanted:
             self.save(trainer)
 
     def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -341,8 +403,8 @@ class Checkpointer(Callback):
         if last or (every and record.epoch % every == 0):
             self.save(trainer)
         # After the last epoch nothing is left to stop: the run writes its result.
-        if self._stop.signal_number is not None and not last:
-            raise self.stopped(trainer, self._stop.signal_number)
+        if not last and (signal_number := self._processes.most(self._stop.signal_number or 0)):
+            raise self.stopped(trainer, signal_number)
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
         """Save the end of a run that stopped early, or that diverged: its weights are those before the bad step."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ _FEW = 0.5  # of all nodes: where neighborhoods have fewer rows, they are comput
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
-@final
 @dataclass(frozen=True, eq=False)
 class Evaluator:
     """Metrics of a model on a task's splits by exact inference.

@@ -58,6 +58,12 @@ def load_source(
     else:
         from cvgnn.data.io import read_graph
 
+        require(
+            not (source.graph / "partition.json").is_file(),
+            f"{source.graph} is a partitioned graph, which cvgnn train alone reads; give the graph that it was made "
+            "of, with --graph",
+        )
+
         tables = TableOptions(**source.table_options())
         graph = read_graph(
             source.graph, split=split, directed=source.directed, tables=tables, preprocessing=preprocessing,

@@ -37,7 +37,9 @@ _NOT_IDENTITY = ("epochs", "patience", "threads", "histories")
 _EDGE_LABELS = ("edge_label_index", "edge_label", "edge_split")
 
 
-def identity(graph: Graph, source: GraphSource, config: TrainConfig, *, threads: int) -> dict[str, Any]:
+def identity(
+    graph: Graph, source: GraphSource, config: TrainConfig, *, threads: int, digest: str | None = None
+) -> dict[str, Any]:
     """Flat JSON values that are equal for two runs exactly if they compute the same, epoch by epoch.
 
     Args:
@@ -45,6 +47,7 @@ def identity(graph: Graph, source: GraphSource, config: TrainConfig, *, threads:
         config: all of it counts but for when training ends: `patience`, and `epochs`, on which a schedule depends;
             and where `histories` are.
         threads: as used.
+        digest: of the graph, if it is known.
     """
     options = {k: v for k, v in config.to_dict().items() if k not in _NOT_IDENTITY}
     # A schedule falls to zero at the last epoch, so with one the number of epochs changes every step.
@@ -54,7 +57,7 @@ def identity(graph: Graph, source: GraphSource, config: TrainConfig, *, threads:
     code = {"cvgnn": __version__, "code": code_digest(), **libraries}
     if (plugins := plugins_digest()) is not None:
         code["plugins"] = plugins
-    return {**options, "threads": threads, "graph": graph_digest(graph, source), **code}
+    return {**options, "threads": threads, "graph": digest or graph_digest(graph, source), **code}
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:

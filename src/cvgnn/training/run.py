@@ -31,10 +31,11 @@ from cvgnn.training.callbacks import Callback, callback_scope
 from cvgnn.training.checkpoint import Checkpointer, read_tensors
 from cvgnn.training.graph_source import load_source
 from cvgnn.training.guard import Diverged
-from cvgnn.training.machine import default_threads, describe_machine, peak_rss_bytes, thread_count
+from cvgnn.training.machine import describe_machine, peak_rss_bytes, thread_count
 from cvgnn.training.neighborhood import neighborhood
 from cvgnn.training.new_nodes import add_nodes
 from cvgnn.training.parts import Parts
+from cvgnn.training.processes import ONE, Processes
 from cvgnn.training.run_folder import MetricsLog, RunFolder, check_is_folder, read_metrics, read_object, read_settings
 from cvgnn.training.tasks import METRICS, TASKS, Task, make_task
 from cvgnn.training.tasks.edge_tasks import PAIRS_AT_A_TIME
@@ -45,7 +46,6 @@ from cvgnn.training.trainer_builder import (
     build_model,
     build_propagation,
     build_task,
-    build_trainer,
     check,
 )
 from cvgnn.utils.checked_json import short
@@ -291,6 +291,7 @@ def train(
     exact: bool = False,
     return_on_interrupt: bool = False,
     started: float | None = None,
+    processes: Processes = ONE,
 ) -> Run:
     """Train a network. `cvgnn.fit`, `cvgnn train` and every run of a sweep come here.
 
@@ -308,6 +309,7 @@ def train(
         return_on_interrupt: Ctrl-C ends the training after the current step, and the run so far is returned. Its folder
             has a checkpoint to resume from, and no result yet.
         started: `time.perf_counter()` before the graph was read, for `setup_seconds`; now if not given.
+        processes: that train the run together.
     """
     started = time.perf_counter() if started is None else started
     check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
@@ -315,29 +317,36 @@ def train(
     source = source or _PYTHON_GRAPH
     interrupt = stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext()
     if folder is None:
-        threads = config.threads or default_threads(graph, config)
+        threads = config.threads or processes.threads(graph, config)
         with interrupt as asked:
-            return _train(graph, config, callbacks, parts, threads=threads, source=source, started=started, stop=asked)
+            return _train(
+                graph, config, callbacks, parts, processes, threads=threads, source=source, started=started, stop=asked
+            )
+    leads = processes.rank == 0  # and writes the files of the run
     # The inner handlers win: with `interrupt`, SIGINT is no request to the checkpointer.
-    with folder.opened(), stop_requests() as stop, interrupt as asked:
-        checkpointer = Checkpointer(folder, graph, source, config, plan=plan, stop=stop, exact=exact)
-        if config.epochs > len(checkpointer.records):
-            folder.remove_result()
-        # Written before the first step: a run that is killed at once can be resumed from its config alone.
-        folder.write_config(source, config)
-        folder.write_preprocessing(graph.preprocessing)
+    with folder.opened() if leads else nullcontext(), stop_requests() as stop, interrupt as asked:
+        checkpointer = Checkpointer(
+            folder, graph, source, config, plan=plan, stop=stop, exact=exact, processes=processes
+        )
         # The checkpointer comes last: an epoch in a checkpoint is in metrics.jsonl, and the user's callbacks saw it.
-        every = [MetricsLog(folder.metrics), *callbacks, checkpointer]
+        every = [*callbacks, checkpointer]
+        if leads:
+            if config.epochs > len(checkpointer.records):
+                folder.remove_result()  # a folder with a result is complete
+            # Written before the first step: a run that is killed at once can be resumed from its config alone.
+            folder.write_config(source, config)
+            folder.write_preprocessing(graph.preprocessing)
+            every.insert(0, MetricsLog(folder.metrics))
         try:
             run = _train(
-                graph, config, every, parts, threads=checkpointer.threads, source=source, started=started,
+                graph, config, every, parts, processes, threads=checkpointer.threads, source=source, started=started,
                 checkpointer=checkpointer, stop=asked,
             )  # fmt: skip
         except Diverged as error:
             last = checkpointer.checkpoints.last
             kept = "there is no checkpoint" if last is None else f"the last good checkpoint is {last}"
             raise CvgnnError(f"{error}, in a new folder; {kept}") from None
-        if not run.interrupted:  # a folder with a result is complete
+        if leads and not run.interrupted:  # a folder with a result is complete
             about = {"command": command, "machine": describe_machine()}
             folder.write_result({**run.result, **about}, run.model)
     return dataclasses.replace(run, path=folder.path)
@@ -360,6 +369,7 @@ def _train(
     config: TrainConfig,
     callbacks: Sequence[Callback],
     parts: Parts,
+    processes: Processes,
     *,
     threads: int,
     source: GraphSource,
@@ -372,7 +382,7 @@ def _train(
         # A resumed run reads its histories from the checkpoint, so the exact pass that initialises them is left out.
         fresh = checkpointer is None or checkpointer.checkpoint is None
         scratch = None if checkpointer is None else checkpointer.checkpoints.folder.parent
-        trainer = build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
+        trainer = processes.build_trainer(graph, config, parts=parts, initialize=fresh, scratch=scratch)
         records = [] if checkpointer is None else checkpointer.restore(trainer)
         trainer.warm_up()
         setup_seconds = time.perf_counter() - started

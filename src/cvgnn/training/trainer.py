@@ -79,6 +79,8 @@ class Trainer:
         statistics_every: a `BatchNorm` takes its statistics from an exact pass before every n-th step, the first
             included.
         device: where model, histories and features are; batches are drawn on the CPU and moved there.
+        gradient: computes the loss of a batch and the parameters' gradients, where the rows of a batch are not all in
+            this process; the model's forward and backward pass if None.
     """
 
     model: Network
@@ -94,6 +96,7 @@ class Trainer:
     schedule: Factor | None = None
     statistics_every: int = 100
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    gradient: Callable[[Batch], float] | None = None
     iterations: int = field(default=0, init=False)
     position: Position = field(default_factory=Position, init=False)
     best: BestByValidation = field(default_factory=BestByValidation, init=False)
@@ -158,7 +161,9 @@ class Trainer:
         p = self.position
         if not self.guard.skip_bad or p.skipped_in_a_row + 1 >= self.guard.most_skipped:
             # Computed again here, because a good step should not pay for the search.
-            what = first_bad(self.model, batch, self.estimator, loss)
+            what = f"the loss is {loss}, or a gradient or hidden representation is infinite or NaN"
+            if self.gradient is None:
+                what = first_bad(self.model, batch, self.estimator, loss)
             if self.guard.skip_bad:
                 what += f" (and the {p.skipped_in_a_row} steps before were skipped)"
             ids, names = batch.ids.cpu().numpy(), self.task.graph.node_names
@@ -169,6 +174,8 @@ class Trainer:
 
     def _loss_and_gradient(self, batch: Batch) -> float:
         """Lines 6 to 11: the loss of the batch; its gradient replaces the `.grad`s."""
+        if self.gradient is not None:
+            return self.gradient(batch)
         loss = self.task.loss(self.model(batch, self.estimator), batch, self.model.readout)
         require(
             isinstance(loss, Tensor) and loss.dim() == 0 and loss.requires_grad,

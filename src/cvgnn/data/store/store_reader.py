@@ -57,7 +57,7 @@ def open_store(path: Path) -> Graph:
     """
     folder = Path(path)
     header = read_header(folder)
-    arrays = {name: _map_array(folder, entry) for name, entry in header.arrays.items()}
+    arrays = {name: map_array(folder, entry) for name, entry in header.arrays.items()}
     tensors = {name: as_tensor(array) for name, array in arrays.items() if name not in NAMES}
     fields: dict[str, Any] = {name: getattr(header.graph, name) for name in COMMON_FIELDS}
     fields |= {name: tensors.get(name) for name in COMMON_ARRAYS}
@@ -148,7 +148,7 @@ def get_features(tensors: dict[str, Tensor], form: str, num_columns: int) -> Ten
     return SparseFeatures(indptr, indices, values, num_columns, validated=True)
 
 
-def _map_array(folder: Path, entry: ArrayEntry) -> np.ndarray:
+def map_array(folder: Path, entry: ArrayEntry) -> np.ndarray:
     """Memory-map an array, if its file is exactly what the header of the store describes."""
     file, shape, dtype = entry.file, entry.shape, np.dtype(entry.dtype)
     # The .npy header follows from shape and dtype, so we compare bytes and parse nothing. NumPy aligns the data to 64

@@ -1,0 +1,61 @@
+"""One rank of a run, for the tests: trains on a partition and prints the SHA-256 of weights and histories."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cvgnn.config import make_config
+from cvgnn.distributed.cost import sent_bytes
+from cvgnn.distributed.partition import Partition
+from cvgnn.distributed.ranks import Ranks
+from cvgnn.distributed.sharded_trainer import build_sharded_trainer
+from cvgnn.training.machine import thread_count
+from cvgnn.training.resume import tensor_bytes
+
+
+def train_cases(folder: Path, cases: list[dict[str, Any]], ranks: Ranks) -> Iterator[list[Any]]:
+    """For each case the SHA-256 of the weights and of the histories of all shards, and the metrics."""
+    for case in cases:
+        config = make_config(**case)
+        with thread_count(1):
+            trainer = build_sharded_trainer(Partition(folder / case.get("model", "gcn")), config, ranks)
+            metrics = [record.metrics for record in trainer.epochs(config.epochs)]
+        weights, histories = (_digests(m.state_dict()) for m in (trainer.model, trainer.estimator))
+        yield [weights, sorted(h for each in ranks.exchange(histories) for h in each), metrics]
+
+
+def step_bytes(folder: Path, ranks: Ranks) -> list[float]:
+    """Bytes that a rank sends in a step, on average over ranks and steps, and what the model of cost says."""
+    config = make_config(epochs=1, batch_size=30, hidden=6, num_neighbors=2)  # three equal batches
+    partition = Partition(folder / "gcn")
+    trainer = build_sharded_trainer(partition, config, ranks)
+    before = ranks.bytes_sent
+    trainer.train_epoch(1)
+    sent = ranks.counts(ranks.bytes_sent - before)
+    vote = 8 * (ranks.size - 1)  # of a run in a folder, whether to save
+    return [sum(sent) / ranks.size / 3 + vote, sent_bytes(partition, config, ranks.size)]
+
+
+def _digests(tensors: dict[str, torch.Tensor]) -> list[str]:
+    return [f"{name} {hashlib.sha256(b''.join(tensor_bytes(t))).hexdigest()}" for name, t in tensors.items()]
+
+
+def main(folder: str, cases: str) -> None:
+    ranks = Ranks(timeout=120)
+    if ranks.size > 1:
+        print(json.dumps({"step": step_bytes(Path(folder), ranks)}), flush=True)
+    for result in train_cases(Path(folder), json.loads(cases), ranks):
+        if ranks.rank == 0:
+            print(json.dumps(result), flush=True)
+    ranks.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,154 @@
+"""`cvgnn train` on a partitioned graph: the run path, resuming on another number of ranks, and lost ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cvgnn.cli.main import main
+from cvgnn.data.store import write_store
+from cvgnn.distributed.partition import partition_graph
+from tests.distributed.test_same_bits import ENVIRONMENT, torchrun
+from tests.distributed.test_sharded_trainer import small_graph
+
+SMALL = ["--batch-size", "32", "--hidden", "6", "--num-neighbors", "2", "--checkpoint-epochs", "1", "--patience", "0"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, its partition, and a run of four epochs by one process."""
+    root = tmp_path_factory.mktemp("sharded")
+    graph = small_graph()
+    graph = dataclasses.replace(graph, x=graph.x.float(), validated=True)  # type: ignore[union-attr]
+    write_store(graph, root / "store")
+    partition_graph(graph, root / "p", shards=8)
+    assert train("--graph", root / "p", "--out", root / "whole", "--epochs", 4, *SMALL) == 0
+    return root
+
+
+def train(*arguments: object) -> int:
+    return main(["train", "--quiet", *map(str, arguments)])
+
+
+def result(run: Path) -> tuple[bytes, list[Any]]:
+    """The weights, and the epochs in metrics.jsonl without their seconds."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return (run / "weights.safetensors").read_bytes(), [
+        {name: value for name, value in row.items() if not name.endswith("_seconds")} for row in rows
+    ]
+
+
+def test_a_run_on_two_ranks_goes_on_with_four_and_with_one(folder: Path, tmp_path: Path) -> None:
+    assert train("--graph", folder / "p", "--out", tmp_path / "r", "--epochs", 1, "--ranks", 2, *SMALL) == 0
+    assert (tmp_path / "r" / "rank-1.log").read_text().count("epoch 1 ") == 1
+    names = {path.name for path in (tmp_path / "r" / "checkpoints" / "000001").iterdir()}
+    assert names == {"checkpoint.json", "state.safetensors", *(f"shard-{s:04d}.safetensors" for s in range(8))}
+    assert train("--resume", tmp_path / "r", "--epochs", 2, "--ranks", 4) == 0
+    assert train("--resume", tmp_path / "r", "--epochs", 4) == 0
+    assert result(tmp_path / "r") == result(folder / "whole")
+
+
+def test_a_killed_rank_ends_the_others_and_the_run_goes_on_with_two(folder: Path, tmp_path: Path) -> None:
+    options = ["--graph", str(folder / "p"), "--epochs", "400", *SMALL, "--timeout", "60", "--quiet"]
+    assert main(["train", "--out", str(tmp_path / "whole"), *options]) == 0
+    command = torchrun(4, "cvgnn", "train", "--out", str(tmp_path / "r"), *options)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    try:
+        wait_for(lambda: (tmp_path / "r" / "checkpoints" / "000003").exists())
+        os.kill(process_of_rank(process.pid, 2), signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)  # less than the time-out of the ranks: a closed connection is seen
+    finally:
+        process.kill()
+    assert process.returncode not in (0, None)
+    host = os.uname().nodename
+    messages = sorted(line.partition(", which")[0] for line in errors.splitlines() if " lost " in line)
+    assert messages == [f"cvgnn: rank {rank} on {host} lost rank 2 on {host}" for rank in (0, 1, 3)], errors[:2000]
+    assert not (tmp_path / "r" / "result.json").exists()
+    assert train("--resume", tmp_path / "r", "--ranks", 2) == 0
+    assert result(tmp_path / "r") == result(tmp_path / "whole")  # each epoch once
+
+
+def process_of_rank(parent: int, rank: int) -> int:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    wanted = f"RANK={rank}".encode()
+    (found,) = [int(pid) for pid in children if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
+    return found
+
+
+def wait_for(condition: Any, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
+
+
+def test_a_damaged_shard_of_a_checkpoint_is_not_used(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    run = tmp_path / "r"
+    assert train("--graph", folder / "p", "--out", run, "--epochs", 2, *SMALL) == 0
+    (run / "checkpoints" / "000002" / "shard-0005.safetensors").write_bytes(b"")
+    assert train("--resume", run, "--epochs", 4) == 0
+    assert "000002 is damaged and not used: shard-0005.safetensors is damaged" in capfd.readouterr().err
+    assert result(run) == result(folder / "whole")
+
+
+def test_another_partition_is_another_run(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    assert train("--graph", folder / "p", "--out", tmp_path / "r", "--epochs", 1, *SMALL) == 0
+    partition_graph(small_graph(), tmp_path / "q", shards=4)
+    assert train("--resume", tmp_path / "r", "--graph", tmp_path / "q") == 2
+    assert "the graph's content has changed" in capfd.readouterr().err
+
+
+def test_predictions_are_made_with_the_whole_graph(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    assert main(["predict", str(folder / "whole")]) == 2
+    assert "is a partitioned graph, which cvgnn train alone reads; give the graph that it was" in capfd.readouterr().err
+    out = tmp_path / "p.csv"
+    assert main(["predict", str(folder / "whole"), "--graph", str(folder / "store"), "--out", str(out)]) == 0
+    rows = [line.split(",") for line in out.read_text().splitlines()]
+    right = [row[1] == row[3] for row in rows[1:] if row[4] == "test"]
+    expected = json.loads((folder / "whole" / "result.json").read_text())["output_test_accuracy"]
+    assert len(right) == 70
+    assert sum(right) / 70 == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--norm", "batch"], "cannot be trained with norm 'batch'"),
+        (["--ranks", "3"], "3 ranks cannot share 8 shards"),
+        (["--inductive"], "cannot be trained with inductive"),
+        (["--feature-norm", "row"], "cannot be trained with feature_norm"),
+        (["--model", "sage"], "the partition has P X for 'symmetric', and the model needs 'mean'"),
+        (["--split-seed", "3"], "a partitioned graph is as it was partitioned, so split_seed would do nothing"),
+        (["--ranks", "0"], "ranks must be a whole number of at least 1"),
+        (["--timeout", "0"], "timeout must be a number of at least 1"),
+    ],
+)
+def test_what_shards_cannot_do_is_refused_before_any_work(
+    folder: Path, tmp_path: Path, options: list[str], message: str, capfd: Any
+) -> None:
+    assert train("--graph", folder / "p", "--out", tmp_path / "r", *options) == 2
+    assert message in capfd.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_ranks_need_a_partition(folder: Path, capfd: Any) -> None:
+    assert train("--graph", folder / "store", "--ranks", 2) == 2
+    assert "several ranks train on a partitioned graph; make one with 'cvgnn partition'" in capfd.readouterr().err
+
+
+def test_the_partition_command_reports_quality_and_cost(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    assert main(["partition", str(folder / "store"), str(tmp_path / "p"), "--shards", "4", "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert [cost["ranks"] for cost in report["costs"]] == [1, 2, 4]
+    assert report["costs"][0]["sent_bytes_per_step"] == 0
+    memory = [cost["memory_bytes"] for cost in report["costs"]]
+    assert memory == sorted(memory, reverse=True)
+    assert 0 < report["edge_cut"] < 1
