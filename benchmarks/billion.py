@@ -26,10 +26,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ingest import CGROUP, limit_by_group
-
 import common
 from cvgnn.utils.formatting import format_bytes
+from ingest import CGROUP, limit_by_group
 
 NODES, EDGES, FEATURES, CLASSES, SPLIT = 111_059_956, 1_615_685_872, 128, 172, (1_207_179, 125_265, 214_338)
 
