@@ -101,9 +101,7 @@ class Propagation:
         The result does not depend on how many columns.
         """
         right = self._right(row_scale)[:, None]
-        # A large product of few nodes: its table of one cache line a node stays in the cache. Bits are the same.
-        small = self.num_nodes <= MOST_ROWS and self.indices.numel() * H.shape[1] >= WORTH_SHARING
-        if small and self.edge_weight is None and self.dtype == torch.float32 and use_compiled(H):
+        if self.multiplies_by_lines(H):
             self._product_by_lines(out, H, right)
             return
         width = max(1, _ELEMENTS_PER_PIECE // self.num_nodes)
@@ -116,6 +114,14 @@ class Propagation:
                 if self.self_loop:
                     piece.add_(scaled[first:last])
                 out[first:last, columns] = piece.mul_(self.left[first:last, None])
+
+    def multiplies_by_lines(self, H: Tensor) -> bool:
+        """Whether `P H` is computed a cache line of columns at a time: its memory does not depend on their number.
+
+        A large product of few nodes: its table of one cache line a node stays in the cache. Bits are the same.
+        """
+        small = self.num_nodes <= MOST_ROWS and self.indices.numel() * H.shape[1] >= WORTH_SHARING
+        return small and self.edge_weight is None and self.dtype == torch.float32 and use_compiled(H)
 
     def _product_by_lines(self, out: Tensor, H: Tensor, right: Tensor) -> None:
         scaled, total = (torch.zeros(self.num_nodes, LINE, dtype=self.dtype) for _ in range(2))

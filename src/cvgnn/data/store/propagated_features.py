@@ -61,7 +61,7 @@ def _unfinished_graph(writer: StoreWriter, num_features: int | None) -> Graph:
 def _add_dense(writer: StoreWriter, P: Propagation, X: torch.Tensor) -> None:
     """By columns: each piece reads `X` and writes `PX` from front to back."""
     out = torch.from_numpy(writer.array("PX", tuple(X.shape), P.left.numpy().dtype))
-    width = max(1, _ELEMENTS_PER_PIECE // P.num_nodes)
+    width = X.shape[1] if P.multiplies_by_lines(X) else max(1, _ELEMENTS_PER_PIECE // P.num_nodes)
     for first in range(0, X.shape[1], width):
         columns = slice(first, first + width)
         P.product_into(out[:, columns], X[:, columns])
