@@ -429,6 +429,8 @@ class Checkpointer(Callback):
         try:
             path = self.checkpoints.save(tensors, body)
         except (OSError, ValueError) as error:  # ValueError: a loss sum that JSON cannot hold
+            if isinstance(error, CvgnnError) and self._processes.shards:
+                raise  # another rank is lost
             reason = atomic_files.describe_error(error) if isinstance(error, OSError) else str(error)
             last = self.checkpoints.last
             kept = "there is no earlier one" if last is None else f"the one before, {last}, is kept"
