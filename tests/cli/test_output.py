@@ -33,6 +33,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "report": (["report", "RUN", "--out", "TMP/report.html"], "bytes"),
     "diagnose": (["diagnose", "history", *TINY], "kind"),
     "convert": (["convert", "TMP/graph.npz", "TMP/store"], "entries"),
+    "partition": (["partition", "TMP/graph.npz", "TMP/parts", "--shards", "2"], "edge_cut"),
     "inspect": (["inspect", "TMP/graph.npz"], "suspicions"),
     "datasets": (["datasets"], "datasets"),
     "datasets --verify": (["datasets", "--verify", "citeseer"], "counts"),
@@ -46,7 +47,7 @@ def test_every_command_prints_one_json_object(
 ) -> None:
     argv, key = CASES[case]
     argv = [word.replace("RUN", str(run)).replace("TMP", str(tmp_path)) for word in argv]
-    if case in ("convert", "inspect"):
+    if case in ("convert", "inspect", "partition"):
         argv[1] = str(npz()(tmp_path))
     assert main([*argv, "--json", "--quiet"]) == 0
     assert key in json.loads(capsys.readouterr().out)

@@ -14,7 +14,7 @@ import torch
 from cvgnn.config import make_config
 from cvgnn.distributed.cost import sent_bytes
 from cvgnn.distributed.partition import Partition
-from cvgnn.distributed.ranks import Ranks
+from cvgnn.distributed.ranks import Ranks, end_process
 from cvgnn.distributed.sharded_trainer import build_sharded_trainer
 from cvgnn.training.machine import thread_count
 from cvgnn.training.resume import tensor_bytes
@@ -50,11 +50,14 @@ def _digests(tensors: dict[str, torch.Tensor]) -> list[str]:
 def main(folder: str, cases: str) -> None:
     ranks = Ranks(timeout=120)
     if ranks.size > 1:
-        print(json.dumps({"step": step_bytes(Path(folder), ranks)}), flush=True)
+        step = step_bytes(Path(folder), ranks)  # the same on every rank; two that print at once mix their lines
+        if ranks.rank == 0:
+            print(json.dumps({"step": step}), flush=True)
     for result in train_cases(Path(folder), json.loads(cases), ranks):
         if ranks.rank == 0:
             print(json.dumps(result), flush=True)
     ranks.close()
+    end_process(0)
 
 
 if __name__ == "__main__":

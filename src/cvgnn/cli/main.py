@@ -59,7 +59,13 @@ _COMMANDS = re.findall(r"^  (\w+)  ", _HELP, flags=re.MULTILINE)  # the help is 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (0 done, 2 an error in the input, 130 or 143 stopped)."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    code = _exit_code(list(sys.argv[1:] if argv is None else argv))
+    if argv is None and (ranks := sys.modules.get("cvgnn.distributed.ranks")) is not None:
+        ranks.end_process(code)
+    return code
+
+
+def _exit_code(arguments: list[str]) -> int:
     try:
         return _dispatch(arguments)
     except CvgnnError as error:
