@@ -1,4 +1,4 @@
-"""Choose the torch of constraints.txt: pinned leaves it, oldest takes the bound of pyproject.toml, newest takes any newer.
+"""Choose the torch of constraints.txt: pinned as it is, oldest: the bound of pyproject.toml, newest: any above it.
 
 python tools/torch_constraint.py pinned|oldest|newest
 """
