@@ -1,7 +1,7 @@
 """The pages run as they stand.
 
 Of the README and every page of docs/, in the order of the page: a table (` ```csv ` below a line that names its file) is
-written, Python is executed, and commands of `cvgnn` are run or, where a page is not in `RUN`, parsed. What a page says
+written, Python is executed, and commands of `cvgnn` are run or, where a page is not in `RUN` or a line is indented, parsed. What a page says
 about its output is compared by the function of `CHECKS` with its name.
 """
 
@@ -37,7 +37,10 @@ NOT_RUN = {
     ("synthetic.md", "import statistics, sys"): "is a script that trains on the large synthetic graphs",
 }
 """Python blocks that are not run, by page and first line, and why."""
-BLOCK = re.compile(r"(?:`([\w/]+\.csv)`[^`]*\n\n)?^```(\w+)\n(.*?)^```$|^    (cvgnn .*)$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"(?:`([\w/]+\.csv)`[^`]*\n\n)?^```(\w+)\n(.*?)^```$|^    (cvgnn [^\n]*)$", re.DOTALL | re.MULTILINE)
+
+
+EVERYWHERE = {"--plugin", "--json", "--quiet", "--verbose"}  # options that `main` takes from any command
 
 
 @dataclass
@@ -63,7 +66,7 @@ def commands_of(language: str, text: str) -> Iterator[list[str]]:
 
 def check_options(words: list[str]) -> None:
     """Every option of the command exists, and has the number of values that it is given."""
-    name, *argv = words
+    name, *argv = [word for i, word in enumerate(words) if word not in EVERYWHERE and words[i - 1] != "--plugin"]
     if name == "diagnose":
         kind, *argv = argv
         names = {"estimator": "Estimator", "history": "History", "bias-vs-lr": "Bias", "rate": "Rate", "bound": "Bound"}
@@ -86,7 +89,7 @@ def run_page(page: Path, capsys: pytest.CaptureFixture[str]) -> Result:
             result.python.append(capsys.readouterr().out)
         elif command or language in {"console", "sh"}:
             for words in commands_of("sh" if command else language, f"{command or text}\n"):
-                if page.name not in RUN:
+                if command or page.name not in RUN:
                     check_options(words)
                     continue
                 assert main(words) == 0, words
@@ -94,10 +97,12 @@ def run_page(page: Path, capsys: pytest.CaptureFixture[str]) -> Result:
     return result
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # on import of PyG
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("cvgnn.registry.REGISTERED", {kind: {} for kind in REGISTERED})
+    for kind in REGISTERED:
+        monkeypatch.setitem(REGISTERED, kind, {})
     torch.manual_seed(0)
     result = run_page(page, capsys)
     if page.name in CHECKS:
