@@ -17,7 +17,7 @@ import tyro
 from cvgnn.cli.argv import RunCount, option, parse, require_at_least, require_booleans
 from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data.table_options import TableOptions
-from cvgnn.errors import require, require_known, require_number
+from cvgnn.errors import require, require_integer, require_known, require_number
 from cvgnn.utils.formatting import parse_bytes
 
 
@@ -238,6 +238,33 @@ class EvaluateCommand(FinishedRun):
 
     graph: Path | None = None
     """The graph, if it is no longer where the run read it, or another labelled one with the same features."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeCommand(FinishedRun):
+    """Answer requests over HTTP with the model of a finished run: predictions, embeddings, and a page to try it.
+
+    Nodes of the graph by their ids, and new nodes by their features and neighbors; see docs/serving.md.
+    Needs Starlette and uvicorn: pip install 'cvgnn[serve]'. Ctrl-C or SIGTERM ends it after the requests in flight.
+    """
+
+    graph: Path | None = None
+    """The graph, if it is no longer where the run read it, or another one with the same features or columns."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Any but this machine's own needs a token."""
+
+    port: int = 8000
+    """Port to listen on; 0 = a free one."""
+
+    token: str | None = None
+    """What a request must send as Authorization: Bearer TOKEN. Other users of the machine see options: better set the
+    environment variable CVGNN_TOKEN."""
+
+    def check(self) -> None:
+        """Refuse what can be judged at once."""
+        require_integer("--port", self.port, at_least=0, at_most=65535)
+        require(self.token != "", "--token is empty; leave it out, or give one")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""`cvgnn serve`: a finished run over HTTP. Starlette and uvicorn are the extra `serve`; only this package needs them."""
