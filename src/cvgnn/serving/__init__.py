@@ -1,1 +1,1 @@
-"""`cvgnn serve`: a finished run over HTTP. Starlette and uvicorn are the extra `serve`; only this package needs them."""
+"""`cvgnn serve`: a finished run over HTTP. Only this package needs the extra `serve`, Starlette and uvicorn."""

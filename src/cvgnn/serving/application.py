@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -13,6 +14,7 @@ import math
 import signal
 import socket
 import time
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any, final
 
 import uvicorn
+from h11 import LocalProtocolError
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
@@ -39,6 +42,7 @@ _log = logging.getLogger(__name__)
 QUEUE = 1024
 """Requests that may wait for the inference thread; one more gets 503."""
 _BODY_SECONDS = 30.0  # for the body of a request to arrive
+_BACKLOG = 2048  # connections that may wait to be accepted
 _STOP_SECONDS = 30  # for requests in flight, after a signal
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
 _OPEN = ("/health",)  # paths that need no token: a load balancer has none, and they tell nothing
@@ -139,18 +143,24 @@ class Application:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] += [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-            await send(message)
+            with contextlib.suppress(LocalProtocolError):  # after broken bytes uvicorn has sent its own 400 already
+                await send(message)
 
         path = scope["path"] if scope["path"] in self._paths else "other"
         try:
             refusal = self._refusal(Request(scope))
             await (refusal or self._app)(scope, receive, counting)
+        except Exception:  # answered with 500; it is a bug, so its traceback is needed
+            _log.error("%s", traceback.format_exc())
         finally:
             self.metrics.add(path, status, time.perf_counter() - started)
 
     def _refusal(self, request: Request) -> Response | None:
         host = request.headers.get("host", "")
-        if self._own_hosts is not None and host.lower().removesuffix(f":{host.rpartition(':')[2]}") not in self._own_hosts:
+        if (
+            self._own_hosts is not None
+            and host.lower().removesuffix(f":{host.rpartition(':')[2]}") not in self._own_hosts
+        ):
             return error_response(421, "without a token this server answers to localhost only; start it with a token")
         if self._token is None or request.url.path in _OPEN:
             return None
@@ -166,7 +176,9 @@ class Application:
         if hmac.compare_digest(_digest(token), self._token):  # of equal lengths, in constant time
             return None
         advice = "send the header Authorization: Bearer TOKEN, or in a browser the token as the password"
-        return error_response(401, f"this server needs its token: {advice}", {"www-authenticate": 'Basic realm="cvgnn"'})
+        return error_response(
+            401, f"this server needs its token: {advice}", {"www-authenticate": 'Basic realm="cvgnn"'}
+        )
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a function on the inference thread; 503 where too many requests wait for it."""
@@ -222,8 +234,8 @@ class Application:
 
     async def _show(self, request: Request) -> Response:
         """The page; `?node=ID` (`graph=ID`; `source=ID&target=ID`) shows a prediction."""
-        predictor, names = self._predictor, ("source", "target")
-        names = names if predictor.kind == "pair" else (predictor.kind,)
+        predictor = self._predictor
+        names = ["source", "target"] if predictor.kind == "pair" else [predictor.kind]
         given = [request.query_params.get(name, "").strip() for name in names]
         shown: dict[str, Any] | None = None
         error, status = "", 200
@@ -234,7 +246,8 @@ class Application:
                 error, status = refused.detail, refused.status_code
         html = self._page.render(
             info=predictor.describe(), kind=predictor.kind, fields=list(zip(names, given, strict=True)),
-            example=predictor.example(), shown=shown, error=error, style=Markup(_STYLE),
+            example=predictor.example(), shown=shown, error=error, style=Markup(_STYLE), address=str(request.base_url),
+            token=self._token is not None,
         )  # fmt: skip
         return Response(html.encode("utf-8", "replace"), status, media_type="text/html; charset=utf-8")
 
@@ -296,9 +309,9 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket that listens: a second server on the same port is refused at once, before it reads its graph."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=2048)  # type: ignore[arg-type]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = str(getattr(error, "strerror", error)).partition(" (while")[0]  # Python adds the address
         raise CvgnnError(f"cannot listen on {host}, port {port}: {reason}; choose another --port or --host") from None
     return listener
 
@@ -314,16 +327,21 @@ def check_access(listener: socket.socket, token: str | None) -> bool:
     return loopback
 
 
-def run_server(application: Application, listener: socket.socket) -> None:
-    """Serve until SIGINT or SIGTERM; requests in flight are answered, for at most half a minute."""
+def make_server(application: Application) -> uvicorn.Server:
+    """The HTTP server of an application."""
     config = uvicorn.Config(
-        application, http="h11", ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="error",
-        access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=30, backlog=2048,
+        application, http="h11", ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="critical",
+        access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=30, backlog=_BACKLOG,
         timeout_graceful_shutdown=_STOP_SECONDS, h11_max_incomplete_event_size=1 << 15,
     )  # fmt: skip
+    return uvicorn.Server(config)
+
+
+def run_server(application: Application, listener: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM; requests in flight are answered, for at most half a minute."""
     with ExitStack() as stack:
         stack.callback(application.worker.shutdown, cancel_futures=True)
         # uvicorn raises the signal that stopped it again, for the handler before its own: here the end is a good one.
         for number in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
-        uvicorn.Server(config).run(sockets=[listener])
+        make_server(application).run(sockets=[listener])

@@ -1,4 +1,4 @@
-"""Answers to requests about a finished run, as JSON values. Nothing here knows HTTP, and no request changes anything."""
+"""Answers to requests about a finished run, as JSON values, without HTTP. No request changes anything."""
 
 from __future__ import annotations
 
@@ -97,6 +97,8 @@ class Predictor:
     def describe(self) -> dict[str, Any]:
         """What the run is, and what a request may ask for."""
         run, fitted = self.run, self.fitted
+        used = [] if fitted is None else [column for column in fitted.columns if column["kind"] != "dropped"]
+        columns = None if fitted is None else {column["name"]: column["kind"] for column in used}
         return {
             "version": __version__,
             "dataset": run.result.get("dataset", run.graph.name),
@@ -105,12 +107,12 @@ class Predictor:
             "classes": run.result.get("class_names"),
             "num_nodes": run.graph.num_nodes,
             "num_features": run.graph.num_features,
-            "columns": None if fitted is None else {c["name"]: c["kind"] for c in fitted.columns if c["name"] in fitted.used},
+            "columns": columns,
             "prediction_columns": self.columns,
             "layers": run.model.num_layers,
             "new_nodes": self.takes_new,
             "limits": vars(self.limits),
-        }  # fmt: skip
+        }
 
     def predict(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """`{"nodes": [ids], "columns": [names]}` (`graphs`, `pairs` by the task) to `{"predictions": [a row each]}`."""
@@ -142,7 +144,10 @@ class Predictor:
         place = {name: i for i, name in enumerate(names)}
         require(len(place) == len(names), "two of the new nodes have the same id; give each its own")
         known = np.flatnonzero(self._nodes.positions(names) >= 0)
-        require(not known.size, f"{names[int(known[0])]!r} is in the graph already; ask for it by its id" if known.size else "")
+        require(
+            not known.size,
+            f"{names[int(known[0])]!r} is in the graph already; ask for it by its id" if known.size else "",
+        )
         edges, weight = self._edges(nodes, place)
         x = self._features(nodes) if self.fitted is None else self._cells(nodes, names)
         columns = self._columns(body)
@@ -209,7 +214,9 @@ class Predictor:
 
     def _list(self, body: Mapping[str, Any], name: str, most: int) -> list[Any]:
         values = body[name]
-        require(isinstance(values, list) and bool(values), f"{name} must be a list that is not empty, not {short(values)}")
+        require(
+            isinstance(values, list) and bool(values), f"{name} must be a list that is not empty, not {short(values)}"
+        )
         require(len(values) <= most, f"{name} has {len(values)} entries; a request may have {most}")
         return values  # type: ignore[no-any-return]
 
@@ -243,7 +250,9 @@ class Predictor:
             neighbors = self._texts(node.get("neighbors", []), f"nodes[{i}].neighbors")
             source += neighbors
             target += [N + i] * len(neighbors)
-            require(len(source) <= self.limits.neighbors, f"a request may name {self.limits.neighbors} neighbors in all")
+            require(
+                len(source) <= self.limits.neighbors, f"a request may name {self.limits.neighbors} neighbors in all"
+            )
             given = node.get("weights")
             require(given is None or weighted, f"nodes[{i}].weights: the graph's edges have no weights; leave them out")
             if weighted:
@@ -280,7 +289,9 @@ class Predictor:
                 if name not in known:
                     raise unknown_name(f"column in nodes[{i}].columns", short(name), known)
             for name in fitted.used:
-                require(name in node["columns"], f"nodes[{i}].columns lacks {name!r}, which the model uses; null if unknown")
+                require(
+                    name in node["columns"], f"nodes[{i}].columns lacks {name!r}, which the model uses; null if unknown"
+                )
 
         def report(column: str, rows: np.ndarray, what: Any) -> None:
             if len(rows):
@@ -314,7 +325,9 @@ def _numbers(values: Any, what: str, count: int) -> list[float]:
     return [float(value) for value in values]
 
 
-def _check_names(body: Mapping[str, Any], needed: Sequence[str], known: Sequence[str], where: str = "the request") -> None:
+def _check_names(
+    body: Mapping[str, Any], needed: Sequence[str], known: Sequence[str], where: str = "the request"
+) -> None:
     for name in body:
         if name not in needed and name not in known:
             raise unknown_name(f"name in {where}", name[:80], [*needed, *known])

@@ -190,7 +190,8 @@ class ItemIndex:
     def __init__(self, graph: Graph, *, item: str = "node") -> None:
         own = graph.graph_names if item == "graph" else graph.node_names
         self._item, self._count = item, len(graph.y) if item == "graph" else graph.num_nodes
-        self._keys, self._order = np.empty(0, np.int64), None  # nothing is stored of the ids 0..N-1
+        self._keys: np.ndarray = np.empty(0, np.int64)
+        self._order: np.ndarray | None = None  # nothing is stored of the ids 0..N-1
         if own is not None:
             self._keys = np.asarray(own)
             self._order = np.argsort(self._keys, kind="stable")  # a dict of all names would take more memory
@@ -198,16 +199,17 @@ class ItemIndex:
     def positions(self, names: Sequence[str]) -> np.ndarray:
         """The position of each id, -1 where there is none."""
         if self._keys.dtype.kind == "U":
-            wanted = np.asarray(names, dtype=np.str_)
+            wanted: np.ndarray = np.asarray(names, dtype=np.str_)
+            good = np.ones(len(names), dtype=bool)
         else:
-            # An integer in another form than str's, such as 007, is no id.
-            wanted = np.array([(as_integers([name]) or [-1])[0] for name in names], dtype=np.int64)
-            good = np.array([str(number) == name for number, name in zip(wanted.tolist(), names, strict=True)], bool)
-            if self._order is None:
-                return np.where(good & (wanted >= 0) & (wanted < self._count), wanted, -1)
-        found: np.ndarray = self._order[np.searchsorted(self._keys, wanted, sorter=self._order).clip(max=self._count - 1)]
-        same = self._keys[found] == wanted
-        return np.where(same if self._keys.dtype.kind == "U" else same & good, found, -1)
+            numbers = [as_integers([name]) for name in names]  # None for another form than str's, such as 007
+            good = np.array([number is not None for number in numbers], dtype=bool)
+            wanted = np.array([-1 if number is None else number[0] for number in numbers], dtype=np.int64)
+        if self._order is None:
+            return np.where(good & (wanted >= 0) & (wanted < self._count), wanted, -1)
+        last = self._count - 1
+        found: np.ndarray = self._order[np.searchsorted(self._keys, wanted, sorter=self._order).clip(max=last)]
+        return np.where(good & (self._keys[found] == wanted), found, -1)
 
     def find(self, names: Sequence[str]) -> np.ndarray:
         """The position of each id; an unknown one is refused."""

@@ -154,7 +154,7 @@ class Run:
         return self._at(ids, exact_logits)
 
     def with_outputs(self) -> Run:
-        """The same run with its layers and outputs of all nodes computed, so that `predict` and `embed` look rows up."""
+        """The same run with the layers and outputs of all nodes computed: `predict` and `embed` then look rows up."""
         self._require_complete(None)
         if has_own_forward(self.model):
             known = Outputs([], self.outputs())
