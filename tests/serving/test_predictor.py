@@ -203,8 +203,8 @@ def test_no_request_changes_anything(predictor: Predictor) -> None:
         return [tensor.clone() for tensor in tensors]
 
     before = state()
-    predictor.predict({"nodes": NAMES})
+    predictor.predict({"nodes": NAMES[:3]})
     predictor.predict_new({"nodes": [{"features": {"0": 3}, "neighbors": NAMES[:5]}]})
-    predictor.embed({"nodes": NAMES})
-    predictor.neighborhood(NAMES[0])
+    predictor.embed({"nodes": NAMES[:3]})
+    predictor.neighborhood(NAMES[5])
     assert all(torch.equal(one, other) for one, other in zip(before, state(), strict=True))

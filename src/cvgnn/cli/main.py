@@ -8,6 +8,8 @@ commands:
   predict    classes, probabilities or embeddings of nodes from a finished run
   evaluate   every metric of a finished run, a table of its classes, the confusion matrix, the calibration
   serve      predictions of a finished run over HTTP, for programs and browsers
+  export     the dense part of a finished run as safetensors, torch.export or ONNX programs, with a model card
+  card       the model card of a finished run, in Markdown
   reproduce  the paper's Table 5 from its tuned settings, by its protocol and by the validation protocol
   sweep      a grid of runs over any options, on all cores, resumable
   search     settings chosen by Optuna: ranges of any options, several machines on one study, resumable

@@ -268,6 +268,51 @@ class ServeCommand(FinishedRun):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportCommand(FinishedRun):
+    """Write the dense part of a finished run for other programs: a program for each layer, and a model card.
+
+    Between two programs stands a product with the graph's sparse matrix; docs/export.md has an example with SciPy.
+    For tasks with labels at nodes: node, multilabel, regression.
+    """
+
+    flags = True
+
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    """Folder to write, new or empty."""
+
+    format: Literal["safetensors", "torch-export", "onnx"] = "safetensors"
+    """safetensors = weights, and the programs as JSON; torch-export = .pt2 files; onnx = .onnx files, which needs the
+    package onnx (pip install 'cvgnn[export]')."""
+
+    graph: Path | None = None
+    """The graph, if it is no longer where the run read it."""
+
+    push_to_hub: Annotated[str | None, tyro.conf.arg(metavar="USER/NAME")] = None
+    """Also upload the folder to this repository of the Hugging Face Hub, a new one is private (pip install
+    'cvgnn[hub]')."""
+
+    def check(self) -> None:
+        """Refuse what can be judged at once."""
+        require_known("format", self.format, ("safetensors", "torch-export", "onnx"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardCommand(Command):
+    """Print the model card of a finished run: data, settings, metrics with their protocol, command and versions."""
+
+    flags = True
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder that cvgnn train --out has written."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.md")] = None
+    """File to write; printed if not given."""
+
+    force: bool = False
+    """Replace the file of --out if it exists."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReproduceCommand(ManyRuns):
     """Run the paper's tuned settings (Appendix B) and print its Table 5 beside ours, by both protocols.
 

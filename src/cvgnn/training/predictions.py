@@ -94,6 +94,7 @@ def check_format(file: Path, *, overwrite: bool = True) -> None:
     require(overwrite or not file.exists(), f"{file} exists; choose another name, or replace it with --force")
 
 
+@torch.no_grad()
 def column_names(run: Run) -> list[str]:
     """The columns of `predictions`: `node`, what the task predicts, `split`, and the probabilities, `p_CLASS`."""
     empty = next(run.model.parameters()).new_empty(0, run.task.out_channels)
