@@ -54,9 +54,9 @@ def test_every_command_prints_one_json_object(
 
 
 def test_the_cases_are_all_commands() -> None:
-    from cvgnn.cli.main import _COMMANDS
+    from cvgnn.cli.main import COMMANDS
 
-    assert {argv[0] for argv, _ in CASES.values()} == set(_COMMANDS)
+    assert {argv[0] for argv, _ in CASES.values()} == set(COMMANDS)
 
 
 def test_an_error_prints_no_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,26 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EveryCommand:
+    """The options of every command, which `main` parses, for the scripts of cvgnn completion."""
+
+    quiet: bool = False
+    """Only results, warnings and errors."""
+
+    verbose: bool = False
+    """Details such as checkpoints and threads."""
+
+    json: bool = False
+    """The result as one JSON object."""
+
+    plugin: tuple[str, ...] = ()
+    """Import this module first."""
+
+    config: Path | None = None
+    """Options from a .toml file."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GraphFile(Command):
     """How a file or folder with a graph is read."""
 
@@ -131,6 +151,9 @@ class TrainCommand(Command):
     timeout: float = 300.0
     """With several ranks: seconds after which a rank that does not answer ends the run."""
 
+    print_config: bool = False
+    """Print all options of the run, those that were chosen for the graph too, as a file for --config; train nothing."""
+
     exact: bool = False
     """With --resume: refuse other versions of cvgnn, torch or numpy and another processor, which may change the last
     bits of the result; without this option they are a warning."""
@@ -139,7 +162,7 @@ class TrainCommand(Command):
 
     def check(self) -> None:
         """Refuse what can be judged at once."""
-        require_booleans(self, "check_memory", "exact")
+        require_booleans(self, "check_memory", "exact", "print_config")
         require_at_least(self, ranks=1)
         require_number("timeout", self.timeout, "a number of at least 1", at_least=1.0)
 
@@ -605,3 +628,20 @@ class WarmupCommand(Command):
 
     Call it in the build of a container image, with NUMBA_CACHE_DIR set to a folder of the image. See docs/install.md.
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionCommand(Command):
+    """Print a script that completes commands, options and values of options in a shell.
+
+    bash: cvgnn completion bash > ~/.local/share/bash-completion/completions/cvgnn
+    zsh:  cvgnn completion zsh > ~/.zfunc/_cvgnn      (with fpath+=~/.zfunc before compinit in ~/.zshrc)
+    fish: cvgnn completion fish > ~/.config/fish/completions/cvgnn.fish
+    """
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional]
+    """Of which shell."""
+
+    def check(self) -> None:
+        """Refuse other shells."""
+        require_known("shell", self.shell, ("bash", "zsh", "fish"))
