@@ -286,7 +286,8 @@ def test_requests_in_flight_are_answered_after_a_signal(tmp_path: Path) -> None:
         "--graph",
         str(tmp_path / "graph.npz"),
     ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "CVGNN_TOKEN": TOKEN})
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*command, "--json"], **pipes, text=True, env={**os.environ, "CVGNN_TOKEN": TOKEN})
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -304,11 +305,12 @@ def test_requests_in_flight_are_answered_after_a_signal(tmp_path: Path) -> None:
             connection.sendall(request[-5:])
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")
         assert process.wait(60) == 0
-        assert "2 requests answered" in process.stderr.read()
+        rest, said = process.communicate()
+        assert "2 requests answered" in said
+        assert json.loads(rest) == {"run": str(tmp_path / "run"), "address": f"http://127.0.0.1:{port}", "requests": 2}
     finally:
         process.kill()
-        process.wait()
-        process.stderr.close()
+        process.communicate()
 
 
 def cvgnn_file(folder: Path) -> Any:

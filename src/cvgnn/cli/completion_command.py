@@ -15,6 +15,7 @@ from cvgnn.cli import diagnose_options, options
 from cvgnn.cli.diagnose_command import COMMANDS as DIAGNOSES
 from cvgnn.cli.main import COMMANDS
 from cvgnn.cli.options import CompletionCommand, EveryCommand
+from cvgnn.cli.output import is_json, set_result
 
 
 def completion_command(command: CompletionCommand, argv: Sequence[str]) -> int:
@@ -28,7 +29,10 @@ def completion_command(command: CompletionCommand, argv: Sequence[str]) -> int:
         tyro.cli(_one_of(kinds), args=["--tyro-print-completion", command.shell], prog="cvgnn")
     # tyro's scripts take each line of an option's description for a choice of its own.
     lines = [re.sub(r"\\+n *", " ", s) if "COMPLETION_SPEC = " in s else s for s in text.getvalue().splitlines()]
-    print("\n".join(lines))
+    if is_json():
+        set_result({"script": "\n".join(lines)})
+    else:
+        print("\n".join(lines))
     return 0
 
 
