@@ -25,7 +25,7 @@ T = TypeVar("T", bound="FeatureSource")
 
 
 class FeatureSource(ABC):
-    """Rows of `P X` by node id: tensors, or, where `sparse` is true, `SparseInput`s.
+    """Rows of `P X` by node id: tensors, or objects of `SparseInput` where `sparse` is true.
 
     `own` is the source of the rows of `X` itself, for networks whose first layer reads them; None where none does.
     """
