@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from cvgnn.data.io.dense_features import MAX_RATIO, features_of_run, scale_ratio
 from cvgnn.data.labels import labelled, unknown_labels
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, Interrupted, require
-from cvgnn.nn import Network, exact_embedding, exact_logits
+from cvgnn.nn import Network, exact_embedding, exact_logits, exact_trace, has_own_forward
 from cvgnn.sampling import FeatureSource, distinct_nodes
 from cvgnn.training.callbacks import Callback, callback_scope
 from cvgnn.training.checkpoint import Checkpointer, read_tensors
@@ -57,6 +57,18 @@ _MATRIX_OF_LABELS = {"multilabel": torch.int8, "regression": torch.float32}
 _PYTHON_GRAPH = GraphSource(dataset=IN_MEMORY)
 
 
+class Outputs(NamedTuple):
+    """What exact inference gives for all nodes.
+
+    Args:
+        layers: `H^(1)..H^(K)`; none for a model with its own forward.
+        last: `[N, out_channels]`, what the network computes, such as logits.
+    """
+
+    layers: list[Tensor]
+    last: Tensor
+
+
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Run:
@@ -73,6 +85,7 @@ class Run:
         trainer: with the state after the last step; None for a run that `load_run` has read.
         path: folder of the run; None if it has none.
         interrupted: whether Ctrl-C ended the training.
+        known: what `with_outputs` has computed.
     """
 
     graph: Graph
@@ -87,6 +100,7 @@ class Run:
     path: Path | None = None
     rows: FeatureSource | None = None
     interrupted: bool = False
+    known: Outputs | None = None
 
     @functools.cached_property
     def features(self) -> FeatureSource:
@@ -135,7 +149,19 @@ class Run:
 
     def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """`[n, out_channels]`: what the network computes for `ids` (for all nodes if not given), such as logits."""
+        if self.known is not None:
+            return self.known.last if ids is None else self.known.last[self._positions(ids, self.graph.num_nodes)]
         return self._at(ids, exact_logits)
+
+    def with_outputs(self) -> Run:
+        """The same run with the layers and outputs of all nodes computed: `predict` and `embed` then look rows up."""
+        self._require_complete(None)
+        if has_own_forward(self.model):
+            known = Outputs([], self.outputs())
+        else:
+            rows = [H for _, H in exact_trace(self.model, self.features, self.propagation)]
+            known = Outputs(rows[: self.model.num_layers], rows[-1])
+        return dataclasses.replace(self, known=known)
 
     @torch.no_grad()
     def evaluate(self, metrics: Sequence[str] = ()) -> dict[str, Any]:
@@ -163,6 +189,9 @@ class Run:
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
         self._require_complete(None if ids is None else self._positions(ids, self.graph.num_nodes))
+        if self.known is not None and 1 <= layer <= len(self.known.layers):
+            rows = self.known.layers[layer - 1]
+            return rows if ids is None else rows[self._positions(ids, self.graph.num_nodes)]
         return self._at(ids, functools.partial(exact_embedding, layer=layer))
 
     def predict_new(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Tensor:
@@ -218,6 +247,7 @@ class Run:
             propagation=near.propagation.to(self.propagation.left.device),
             rows=None,
             trainer=None,
+            known=None,
         )
         return run, near.places
 
