@@ -324,8 +324,8 @@ def named_arrow(content: bytes | None) -> Make:
 
 def without_end(folder: Path) -> Path:
     """Whole batches, but the mark at the end of the stream is missing: pyarrow would read on as if nothing were."""
-    for file in as_arrow(parquet(), streamed=True)(folder).glob("*.arrow"):
-        file.write_bytes(file.read_bytes()[:-8])
+    file = as_arrow(parquet(), streamed=True)(folder) / "nodes.arrow"
+    file.write_bytes(file.read_bytes()[:-8])
     return folder
 
 
