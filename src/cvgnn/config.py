@@ -45,7 +45,7 @@ class GraphSource(TableOptions):
     """Folder with the data set's raw files; citeseer needs none."""
 
     graph: Path | None = None
-    """Your own graph: a store, an .npz or .pt file, or a folder of CSV or Parquet files (see docs/files.md)."""
+    """Your own graph: a store, an .npz or .pt file, or a folder of CSV, Parquet or Arrow files (see docs/files.md)."""
 
     directed: bool = False
     """Keep the directions of the edges instead of making the graph undirected."""
