@@ -59,7 +59,8 @@ def run_stage(stage: str, folder: Path, arguments: argparse.Namespace) -> dict[s
         "train": [
             "train", "--graph", folder / "compact", "--out", folder / "run", "--model", "gcn", "--layers", 2,
             "--hidden", 128, "--num-neighbors", 5, "--batch-size", 1000, "--epochs", arguments.epochs,
-            "--norm", "layer", "--histories", "disk", "--history-dtype", arguments.history_dtype, "--checkpoint-minutes", 0.2 if arguments.kill else 0,
+            "--norm", "layer", "--histories", "disk", "--history-dtype", arguments.history_dtype,
+            "--checkpoint-minutes", 0.2 if arguments.kill else 0,
         ],
         "resume": ["train", "--resume", folder / "run"],
     }  # fmt: skip
@@ -121,7 +122,7 @@ def run_stages(folder: Path, arguments: argparse.Namespace) -> list[dict[str, An
     record = folder / "stages.json"
     rows: list[dict[str, Any]] = json.loads(record.read_text()) if record.exists() else []
     for stage, (read, written) in STAGES.items():
-        if all(row["stage"] != stage for row in rows):
+        if stage in arguments.stages and all(row["stage"] != stage for row in rows):
             shutil.rmtree(folder / written, ignore_errors=True)  # of a stage that was killed
             rows.append(measured(stage, folder, arguments))
             record.write_text(json.dumps(rows))
@@ -148,8 +149,9 @@ def main() -> None:
     parser.add_argument("--memory", default="4G", help="of every stage, enforced by the kernel")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--kill", action="store_true", help="also kill training after half an epoch, and resume it")
-    parser.add_argument("--folder", type=Path, help="where to work: files stay, and the same command goes on after the stages that are done; "
-                        "a temporary folder if not given")  # fmt: skip
+    where = "where to work; files stay, and stages that are done are not done again; a temporary folder if not given"
+    parser.add_argument("--folder", type=Path, help=where)
+    parser.add_argument("--stages", nargs="*", default=list(STAGES), help="to run now, where --folder keeps the rest")
     parser.add_argument("--unlimited", action="store_true", help="train once more without a limit, and compare weights")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -37,6 +37,7 @@ from cvgnn.training.schedules import make_schedule
 from cvgnn.training.tasks import Task, make_task
 from cvgnn.training.trainer import Trainer
 from cvgnn.utils.mapped_memory import mapped_zeros
+from cvgnn.utils.progress import ProgressReporter
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 NO_PARTS = Parts()
@@ -295,7 +296,9 @@ def build_estimator(
     estimator.to(propagation.left.device)
     if initialize and model.num_layers == 2 and not has_own_forward(model):
         # The only hidden layer needs no neighbors: by blocks, no second matrix of the histories' size exists.
-        estimator.initialize_blocks(first_hidden(model, features.incomplete, propagation))
+        with ProgressReporter("before training") as progress:
+            hidden = first_hidden(model, features.incomplete, propagation, progress=progress)
+            estimator.initialize_blocks(hidden)
     elif initialize:
         estimator.initialize(each_hidden(model, features.incomplete, propagation))
     return estimator
