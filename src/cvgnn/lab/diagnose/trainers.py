@@ -75,6 +75,9 @@ def trainer_of_run(folder: Path, graph: Graph) -> Trainer:
     trainer = _build(graph, config, initialize=False)
     with error_context(f"the checkpoint {found.path} does not fit the graph {graph.name!r}: "):
         restore_trainer(trainer, _InFloat64(found.tensors), found.body.get("trainer"))
+    if isinstance(trainer.estimator, ControlVariate):
+        for history in trainer.estimator.histories:
+            history.values.nan_to_num_()  # rows that the run left out, because nothing reads them
     return trainer
 
 
