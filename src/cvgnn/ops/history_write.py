@@ -20,7 +20,7 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.compilation import njit
-from cvgnn.ops.threads import MEMORY_COST, row_ranges, run_ranges
+from cvgnn.ops.threads import run_rows
 
 _AHEAD = 4  # the distance of the prefetch, in rows
 
@@ -57,7 +57,7 @@ _bfloat16: Any = intrinsic(_round_word)
 """In compiled code: the bits of the nearest bfloat16 number."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)  # with the GIL: to give it away and to get it back takes longer than to look at a thread's ids
 def first_outside(ids, bound):  # type: ignore[no-untyped-def]
     """The position of the first of `ids` that is not in `0..bound-1`, or -1."""
     for i in range(ids.size):
@@ -129,4 +129,5 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor, written: Tensor, step: 
     to = table.view(torch.uint16) if table.dtype == torch.bfloat16 else table
     new = rows.contiguous() if rows.dtype == torch.float64 else rows.float().contiguous()
     kernel = functools.partial(_write, to.numpy(), node_ids, new.numpy(), written.numpy(), step)
-    run_ranges(lambda _, first, last: kernel(first, last), row_ranges(node_ids.size, MEMORY_COST * table.shape[1]))
+    # The thread that draws the next batch may still run: a helper that starts late takes fewer of the ranges.
+    run_rows(kernel, node_ids.size, width=table.shape[1], rounds=4)
