@@ -62,7 +62,8 @@ def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str
         **({"label_smoothing": 0.1} if graph.label_kind == "classes" else {}),
         # The histories take num_nodes * hidden numbers.
         "hidden": 256 if graph.num_nodes <= 2_000_000 else 128,
-        "num_neighbors": (5,), "batch_size": batch_size, "epochs": epochs, "patience": max(5, epochs // 5),
+        "num_neighbors": (5,), "batch_size": batch_size, "epochs": epochs,
+        **({"patience": max(5, epochs // 5)} if graph.val_ids.numel() > 0 else {}),
     }  # fmt: skip
 
 
