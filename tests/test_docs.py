@@ -7,6 +7,7 @@ about its output is compared by the function of `CHECKS` with its name.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
@@ -40,9 +41,6 @@ NOT_RUN = {
 BLOCK = re.compile(r"(?:`([\w/]+\.csv)`[^`]*\n\n)?^```(\w+)\n(.*?)^```$|^    (cvgnn [^\n]*)$", re.DOTALL | re.MULTILINE)
 
 
-EVERYWHERE = {"--plugin", "--json", "--quiet", "--verbose"}  # options that `main` takes from any command
-
-
 @dataclass
 class Result:
     """What a page did."""
@@ -59,14 +57,19 @@ def commands_of(language: str, text: str) -> Iterator[list[str]]:
     text = text.replace("\\\n", " ")
     start = r"\$ " if language == "console" else ""
     for command in re.findall(rf"^{start}cvgnn (.*)$", text, flags=re.MULTILINE):
-        words = shlex.split(command.split(" 2>")[0].split(" | ")[0], comments=True)
+        words = shlex.split(re.split(r" 2?> | 2>| \| ", command)[0], comments=True)
         if words and not words[0].startswith("-") and "--help" not in words:
             yield words
 
 
 def check_options(words: list[str]) -> None:
     """Every option of the command exists, and has the number of values that it is given."""
-    name, *argv = [word for i, word in enumerate(words) if word not in EVERYWHERE and words[i - 1] != "--plugin"]
+    of_main = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in ("--plugin", "--config"):
+        of_main.add_argument(option)
+    for flag in ("--json", "--quiet", "--verbose"):
+        of_main.add_argument(flag, action="store_true")
+    name, *argv = of_main.parse_known_args(words)[1]
     if name == "diagnose":
         kind, *argv = argv
         names = {"estimator": "Estimator", "history": "History", "bias-vs-lr": "Bias", "rate": "Rate", "bound": "Bound"}
