@@ -127,7 +127,8 @@ def output_of(path: Path, code: str, fresh: bool) -> dict[str, object]:
             import nbformat
 
             notebook = nbformat.read(path, as_version=4)
-            nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": folder}}).execute()
+            resources = {"metadata": {"path": folder}}
+            nbclient.NotebookClient(notebook, timeout=600, startup_timeout=600, resources=resources).execute()
             found = {"cells": notebook.cells}
     OUTPUTS.mkdir(parents=True, exist_ok=True)
     for old in OUTPUTS.glob(f"{path.stem}-*.json"):
