@@ -4,9 +4,8 @@ Labels of nodes are not used. A tenth of the citations is held out of the graph 
 against pairs that are no citations. Then the model says which other papers are most like those that a paper cites.
 """
 
-import torch
-
 import cvgnn
+import torch
 
 graph = cvgnn.load("citeseer")
 run = cvgnn.fit(graph, task="link", hidden=64, epochs=20)

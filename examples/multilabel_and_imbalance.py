@@ -4,10 +4,9 @@ A matrix of 0 and 1 as `y` makes a multi-label task. Without weights a rare labe
 `class_weight="balanced"` weighs it up. Compare both on your validation nodes: weights cost precision.
 """
 
+import cvgnn
 import numpy as np
 import scipy.sparse as sp
-
-import cvgnn
 
 rng = np.random.default_rng(0)
 N = 2000

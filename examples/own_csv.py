@@ -1,8 +1,8 @@
 """From your own CSV files to predictions.
 
 A folder with `nodes.csv` and `edges.csv` is a graph. Columns may be numbers, words or dates; labels may be missing, and
-the model predicts them. Here: customers who call each other, and which of two tariffs they have. The command line does
-the same with `cvgnn inspect phone`, `cvgnn train --graph phone --out run` and `cvgnn predict run --out predictions.csv`.
+the model predicts them. Here: customers who call each other, and which of two tariffs they have. On the command line it
+is `cvgnn inspect phone`, `cvgnn train --graph phone --out run` and `cvgnn predict run --out predictions.csv`.
 """
 
 import random

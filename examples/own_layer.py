@@ -4,9 +4,8 @@ A layer says what `Z` is, given the aggregated rows and the node's own rows. Sam
 exact evaluation come with it. This one adds a learned share of the node itself to the mean of its neighbors.
 """
 
-import torch
-
 import cvgnn
+import torch
 from cvgnn.nn import Affine, Conv, Inputs
 
 

@@ -4,9 +4,8 @@ The pieces that `fit` puts together, in a plain torch loop: `P X` (layer 0 is ex
 control variate, which has the histories. Head, loss and optimizer are any of torch's.
 """
 
-import torch
-
 import cvgnn
+import torch
 
 torch.manual_seed(0)
 graph = cvgnn.load("citeseer")

@@ -4,11 +4,10 @@ A PyG graph goes into `fit` as it is. What the model says about each node goes b
 your PyG code.
 """
 
+import cvgnn
 import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import LabelPropagation
-
-import cvgnn
 
 torch.manual_seed(0)
 N = 600

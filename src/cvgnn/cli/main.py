@@ -16,7 +16,7 @@ commands:
   tune       good settings for your graph in a given number of minutes, and the command that trains with them
   report     one HTML file about runs: curves, tables, heat maps, and where every number comes from
   diagnose   bias and variance of the gradient, age of the histories, rate of convergence, on your graph
-  convert    turn your graph (npz, CSV, Parquet, pt) into a store that opens at once, whatever its size
+  convert    turn your graph (npz, CSV, Parquet, Arrow, pt) into a store that opens at once, whatever its size
   partition  cut a graph into shards, to train on it with several processes or machines
   datasets   the named data sets: their sizes, and whether they are on this machine
   completion the script that completes commands and options in bash, zsh or fish

@@ -194,7 +194,8 @@ class TrainCommand(Command):
 class InspectCommand(GraphFile):
     """Show nodes, edges, classes, splits and columns of a graph, and what looks suspicious; nothing is trained.
 
-    PATH is a folder with nodes and edges as .csv or .parquet, an .npz or .pt file, or a store (see docs/files.md).
+    PATH is a folder with tables nodes and edges (.csv, .parquet, .arrow), an .npz or .pt file, or a store (see
+    docs/files.md).
     """
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
@@ -219,7 +220,7 @@ class PredictCommand(FinishedRun):
     numbers of graphs."""
 
     edges: Path | None = None
-    """Tasks edge and link: table of pairs of nodes, .csv or .parquet, with the columns source and target."""
+    """Tasks edge and link: table of pairs of nodes, .csv, .parquet or .arrow, with the columns source and target."""
 
     columns: tuple[str, ...] = ()
     """Columns to write, in this order: node, class, probability, label, split, p_CLASS for one class, or
@@ -537,7 +538,8 @@ class ReportCommand(Command):
 class ConvertCommand(GraphFile):
     """Convert a graph to a store: a folder that opens at once, whatever its size.
 
-    IN is an .npz or .pt file, a folder with nodes and edges as .csv or .parquet, or a store (see docs/files.md).
+    IN is an .npz or .pt file, a folder with tables nodes and edges (.csv, .parquet, .arrow), or a store (see
+    docs/files.md).
     """
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IN")]

@@ -37,8 +37,8 @@ from cvgnn.training.new_nodes import add_nodes
 from cvgnn.training.parts import Parts
 from cvgnn.training.processes import ONE, Processes
 from cvgnn.training.run_folder import MetricsLog, RunFolder, check_is_folder, read_metrics, read_object, read_settings
-from cvgnn.training.tasks import METRICS, TASKS, Task, make_task
-from cvgnn.training.tasks.edge_tasks import PAIRS_AT_A_TIME
+from cvgnn.training.tasks import METRICS, TASKS, Task, describe_choice, make_task
+from cvgnn.training.tasks.edge_tasks import PAIRS_AT_A_TIME, LinkPrediction, edges_digest
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.training.trainer_builder import (
     NO_PARTS,
@@ -86,6 +86,7 @@ class Run:
         path: folder of the run; None if it has none.
         interrupted: whether Ctrl-C ended the training.
         known: what `with_outputs` has computed.
+        is_elsewhere: whether a model of links predicts on another graph than its own. Then no edge is hidden from it.
     """
 
     graph: Graph
@@ -101,6 +102,7 @@ class Run:
     rows: FeatureSource | None = None
     interrupted: bool = False
     known: Outputs | None = None
+    is_elsewhere: bool = False
 
     @functools.cached_property
     def features(self) -> FeatureSource:
@@ -177,14 +179,14 @@ class Run:
             f"the labels of {self.graph.name!r} are not those of the run, so nothing can be compared; name the "
             "same classes in the same order, or use predict",
         )
-        rows, readout = self.outputs(), self.model.readout
-        values = self.task.evaluate(rows, metrics or self.task.metrics, readout)
-        return {
-            "task": self.task.name,
-            "item": self.task.items.kind,
-            "metrics": values,
-            **self.task.report(rows, readout),
-        }
+        run = self
+        if self.is_elsewhere:  # edges of that graph are to be judged, so a share of them is held out now
+            task = make_task(self.graph, self.config, name=self.task.name)
+            propagation = build_propagation(task.graph, self.config, self.model)
+            run = dataclasses.replace(self, task=task, propagation=propagation, rows=None, is_elsewhere=False)
+        task, rows, readout = run.task, run.outputs(), self.model.readout
+        values = task.evaluate(rows, metrics or task.metrics, readout)
+        return {"task": task.name, "item": task.items.kind, "metrics": values, **task.report(rows, readout)}
 
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
@@ -344,6 +346,8 @@ def train(
     started = time.perf_counter() if started is None else started
     check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
     _warn_about_scales(graph)
+    if config.task == "auto" and parts.find("task", config) is None and (choice := describe_choice(graph)):
+        _log.info("%s", choice)
     source = source or _PYTHON_GRAPH
     interrupt = stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext()
     if folder is None:
@@ -563,11 +567,16 @@ def read_run(
         form = torch.empty(0, classes, dtype=_MATRIX_OF_LABELS[name])
         y = unknown_labels(graph.num_nodes, like=form)
         graph = dataclasses.replace(graph, y=y, num_classes=classes, class_names=None, validated=True)
+    is_elsewhere = False
     if parts.find("task", config) is not None:
         task = build_task(graph, config, parts)
     else:
         require(name in TASKS, f"{path / 'result.json'}: unknown task {short(name)}")
-        task = make_task(graph, config, name=name, num_outputs=classes)
+        is_elsewhere = name == LinkPrediction.name and result.get("edges_sha256", "") not in ("", edges_digest(graph))
+        if is_elsewhere:
+            task = LinkPrediction.of_all_edges(graph, config)
+        else:
+            task = make_task(graph, config, name=name, num_outputs=classes)
     dtype = graph.x.dtype
     file = path / "weights.safetensors"
     weights = _read_weights(file)
@@ -598,6 +607,7 @@ def read_run(
         result=result,
         source=source or stored,
         path=path,
+        is_elsewhere=is_elsewhere,
     )
 
 
