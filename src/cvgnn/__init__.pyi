@@ -34,6 +34,8 @@ from cvgnn.registry import register_task as register_task
 from cvgnn.sampling import BatchLoader as BatchLoader
 from cvgnn.sampling import NeighborSampler as NeighborSampler
 from cvgnn.sampling import propagate_features as propagate_features
+from cvgnn.sklearn_estimators import GNNClassifier as GNNClassifier
+from cvgnn.sklearn_estimators import GNNRegressor as GNNRegressor
 from cvgnn.training import Callback as Callback
 from cvgnn.training import Evaluator as Evaluator
 from cvgnn.training import NodeClassification as NodeClassification
