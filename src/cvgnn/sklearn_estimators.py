@@ -353,7 +353,7 @@ class GNNClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[misc]
         return codes.astype(np.int64) if codes.ndim == 2 else self.classes_[codes]
 
     def _known(self, y: np.ndarray) -> np.ndarray:
-        known: np.ndarray = (y == y) & (y != -1) & (y != "") & (y != None)  # noqa: E711, PLR0124 - elementwise
+        known: np.ndarray = (y == y) & (y != -1) & (y != "") & (y != None)  # noqa: E711 - elementwise
         return known.all(axis=1) if known.ndim == 2 else known  # type: ignore[return-value]
 
     def _score(self, y: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None) -> float:
