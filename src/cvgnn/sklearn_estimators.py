@@ -218,10 +218,9 @@ class GraphEstimator(BaseEstimator):  # type: ignore[misc]
         known, share = labelled(labels.numpy()), self.validation_fraction
         require_number("validation_fraction", share, "a number in [0, 1)", at_least=0.0, below=1.0)
         require(bool(known.any()), "y has no known label, so there is nothing to learn")
-        split = {"train_ids": np.flatnonzero(known), "val_ids": np.empty(0, np.int64)}
+        train, val = np.flatnonzero(known), np.empty(0, np.int64)
         if share > 0:
-            drawn = RandomSplit(seed=int(seed), train=1 - share, val=share).ids(labels.numpy())
-            split = dict(zip(split, drawn, strict=False))
+            train, val, _ = RandomSplit(seed=int(seed), train=1 - share, val=share).ids(labels.numpy())
         classes = getattr(self, "classes_", None)
         return dataclasses.replace(
             graph,
@@ -231,7 +230,8 @@ class GraphEstimator(BaseEstimator):  # type: ignore[misc]
             test_ids=torch.empty(0, dtype=torch.int64),
             split="given",
             built=True,
-            **{name: torch.from_numpy(part) for name, part in split.items()},
+            train_ids=torch.from_numpy(train),
+            val_ids=torch.from_numpy(val),
         )
 
     def _place(self, X: Any, adjacency: Any) -> tuple[Run, Tensor | None]:
@@ -417,7 +417,9 @@ def _checked(ids: Tensor, n: int, *, distinct: bool = False) -> Tensor:
     """Ids that exist, and that are distinct if they must be."""
     outside = ids[(ids < 0) | (ids >= n)].tolist()
     require(not outside, f"node {outside[:1]} does not exist; ids must lie in 0..{n - 1}")
-    require(not distinct or len(ids.unique()) == len(ids), "X names a node twice; give each labelled node once")
+    require(
+        not distinct or np.unique(ids.numpy()).size == len(ids), "X names a node twice; give each labelled node once"
+    )
     return ids
 
 

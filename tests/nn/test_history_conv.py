@@ -122,7 +122,9 @@ def twins(kind: str, K: int, graph: Any, p: float) -> tuple[Network, ControlVari
     """Our network and its estimator; the same weights in PyG's layers and their loader."""
     ours = MODELS[kind](in_channels=7, hidden_channels=6, out_channels=3, num_layers=K, dropout=p, seed=3).double()
     theirs = Net(*(HistoryConv(convolution(ours.layer(k), kind), dropout=p if k else 0.0) for k in range(K)))
-    loader = ControlVariateLoader(data_of(graph), theirs, num_neighbors=2, batch_size=8, input_nodes=graph.train_ids, seed=3)
+    loader = ControlVariateLoader(
+        data_of(graph), theirs, num_neighbors=2, batch_size=8, input_nodes=graph.train_ids, seed=3
+    )
     aggregated, own = ours.reads
     features = propagate_features(graph, loader.propagation, aggregated=aggregated, own=own)
     estimator = ControlVariate(features, ours.hidden_widths)
@@ -299,7 +301,7 @@ def test_self_loops_do_not_change_a_gcn() -> None:
 def test_misuse_of_a_batch() -> None:
     model, other = net(), net()
     batch = next(iter(ControlVariateLoader(data_of(GRAPH), model, batch_size=5)))
-    with pytest.raises(CvgnnError, match="input is not batch.x itself"):
+    with pytest.raises(CvgnnError, match="first layer's input"):
         model(batch.x * 2, batch.edge_index)
     with pytest.raises(CvgnnError, match="the input has 3 rows"):
         model.convs[1](torch.ones(3, 4, dtype=torch.float64), batch.edge_index)

@@ -40,7 +40,9 @@ def changed(script: str, diff: str) -> str:
 class WholeGraph:
     """Stands in for `NeighborLoader`, which needs pyg-lib or torch-sparse: one batch of all nodes, training nodes first."""
 
-    def __init__(self, data: Any, num_neighbors: list[int], *, input_nodes: Any, batch_size: int, shuffle: bool) -> None:
+    def __init__(
+        self, data: Any, num_neighbors: list[int], *, input_nodes: Any, batch_size: int, shuffle: bool
+    ) -> None:
         order = torch.cat([input_nodes.nonzero().flatten(), (~input_nodes).nonzero().flatten()])
         self.batch = data.clone()
         place = torch.empty_like(order)

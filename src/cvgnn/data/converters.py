@@ -167,8 +167,8 @@ def from_pyg(data: Any, *, split: RandomSplit | None = None, directed: bool = Fa
 def to_pyg(graph: Graph) -> Any:
     """A graph as `torch_geometric.data.Data`; `from_pyg` with the same `directed` gives it back.
 
-    Fields are `x` (a sparse COO tensor for sparse features), `edge_index` with every undirected edge in both directions,
-    `edge_weight` where edges have weights, `y`, the masks `train_mask`, `val_mask` and `test_mask`, and
+    Fields are `x` (a sparse COO tensor for sparse features), `edge_index` with every undirected edge in both
+    directions, `edge_weight` where edges have weights, `y`, the masks `train_mask`, `val_mask` and `test_mask`, and
     `edge_label_index`, `edge_label` and `edge_split` where pairs have labels.
 
     >>> from cvgnn.data.edges import from_edges

@@ -28,9 +28,8 @@ from cvgnn.sampling.schemes import Scheme
 from cvgnn.utils.optional_import import import_optional
 
 _KINDS = (
-    "HistoryConv needs a layer that computes from a fixed linear aggregation: GCNConv, SAGEConv(aggr='mean'), GINConv, "
-    "GraphConv and the like. Attention has weights that depend on x, a maximum is not linear, and cached=True holds one "
-    "graph for good"
+    "HistoryConv needs a layer with a fixed linear aggregation: GCNConv, SAGEConv(aggr='mean'), GINConv, GraphConv and "
+    "the like. Attention has weights that depend on x, a maximum is not linear, and cached=True holds one graph"
 )
 
 
@@ -155,7 +154,7 @@ def find_form(conv: nn.Module, width: int, *, weighted: bool = False, dtype: tor
         for bipartite in (True, False):
             try:
                 found = apply_conv(probe, S, x, bipartite)
-            except Exception:  # noqa: S112 - a layer may refuse a pair, or anything else, in its own way
+            except Exception:  # a layer may refuse a pair, or anything else, in its own way
                 continue
             if found.shape == exact.shape and torch.allclose(found, exact, rtol=1e-3, atol=1e-4):
                 return Form(aggregation, bipartite)  # type: ignore[arg-type]
@@ -166,13 +165,13 @@ def find_form(conv: nn.Module, width: int, *, weighted: bool = False, dtype: tor
 class ControlVariateLoader:
     """Batches for a training script of PyG, whose sampled neighbors are corrected by histories.
 
-    A batch has what `NeighborLoader` gives it: `x`, `y` and the other fields of nodes for the nodes `n_id`, of which the
-    first `batch_size` are the batch's own, and `edge_index`, which the layers, each a `HistoryConv`, take as they would
-    take PyG's. A layer returns the rows that the next one reads, so the last returns `batch_size` rows.
+    A batch has what `NeighborLoader` gives it: `x`, `y` and the other fields of nodes for the nodes `n_id`, of which
+    the first `batch_size` are the batch's own, and `edge_index`, which the layers, each a `HistoryConv`, take as they
+    would take PyG's. A layer returns the rows that the next one reads, so the last returns `batch_size` rows.
 
-    The first layer is exact if its input is `batch.x`: `P X` is computed once, and nothing is sampled for it. So `K` layers sample
-    at `K - 1` hops. Histories of the inputs of the other layers start from an exact pass of the model, which the
-    constructor makes, and are written when the loop asks for the next batch: after the optimizer's step.
+    The first layer is exact if its input is `batch.x`: `P X` is computed once, and nothing is sampled for it. So `K`
+    layers sample at `K - 1` hops. Histories of the inputs of the other layers start from an exact pass of the model,
+    which the constructor makes, and are written when the loop asks for the next batch: after the optimizer's step.
 
     Args:
         data: `torch_geometric.data.Data` with dense `x`, on the CPU.
@@ -284,10 +283,14 @@ class ControlVariateLoader:
         lazy = any(is_lazy(parameter) for parameter in self.model.parameters())
         require(not lazy, "the model has layers of unknown width; call it once on the whole graph before")
         base = import_optional("torch_geometric.nn", extra="pyg", purpose="ControlVariateLoader").MessagePassing
-        inside = {id(part) for layer in self.model.modules() if isinstance(layer, HistoryConv) for part in layer.modules()}
+        inside = {
+            id(part) for layer in self.model.modules() if isinstance(layer, HistoryConv) for part in layer.modules()
+        }
         for name, module in self.model.named_modules():
             outside = isinstance(module, base) and id(module) not in inside
-            require(not outside, f"{name}, {module}, is not in a HistoryConv: HistoryConv({type(module).__name__}(...))")
+            require(
+                not outside, f"{name}, {module}, is not in a HistoryConv: HistoryConv({type(module).__name__}(...))"
+            )
 
     def _check_edges(self) -> None:
         """Refuse edges that PyG's layers count otherwise than `Propagation`."""
@@ -327,7 +330,9 @@ class SampledAdjacency(Adjacency):
     def convolve(self, layer: HistoryConv, x: Tensor) -> Tensor:
         """See `Adjacency`."""
         loader, batch = self._loader, self._batch
-        require(layer in loader.layers, "this layer was not called when the loader was made; make the loader for this model")
+        require(
+            layer in loader.layers, "this layer was not called when the loader was made; make the loader for this model"
+        )
         position, form = loader.layers[layer]
         k, p = position + (not loader.exact_input), layer.dropout if layer.training else 0.0
         if k == 0:
@@ -341,8 +346,8 @@ class SampledAdjacency(Adjacency):
         block = batch.block(k)
         require(
             x.shape[0] == len(block.sources),
-            f"the input has {x.shape[0]} rows, and the layer reads {len(block.sources)}: give it all rows that the layer "
-            "below returned",
+            f"the input has {x.shape[0]} rows, and the layer reads {len(block.sources)}: give it all rows that the "
+            "layer below returned",
         )
         drop = Dropout.at(p, seed=loader._seed, step=batch.step, k=k) if p > 0 else None
         S = loader.estimator.aggregate(k, batch, x, drop=drop)
