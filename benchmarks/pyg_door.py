@@ -81,7 +81,7 @@ def main() -> None:
     names = args.scripts or list(known)
     if not any(importlib.util.find_spec(package) for package in ("torch_sparse", "pyg_lib")):
         print("NeighborLoader needs torch-sparse or pyg-lib, and neither is here: left out")
-        names.remove("NeighborLoader 10,10")
+        names = [name for name in names if name != "NeighborLoader 10,10"]
     sampled = pyg_loader.NeighborLoader
     runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
     for seed in range(-1, args.seeds):  # the first is a warm-up
