@@ -54,7 +54,7 @@ def site_links(text: str) -> str:
     """Links for the site: files beside docs/ are pages here, and a link named for its file is named for its page."""
     text = re.sub(r"\]\((?:\.\./|docs/)+", "](", text)
     text = re.sub(r"\]\(examples/(\w+)\.(?:py|ipynb)\)", r"](examples/\1.md)", text)
-    return re.sub(r"\[[\w/]+\.md\](?=\([\w/]+\.md)", "[]", text)
+    return re.sub(r"\[(?:docs/)?[\w/]+\.md\](?=\([\w/]+\.md)", "[]", text)
 
 
 def stage_pages() -> None:
@@ -127,7 +127,8 @@ def output_of(path: Path, code: str, fresh: bool) -> dict[str, object]:
             import nbformat
 
             notebook = nbformat.read(path, as_version=4)
-            nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": folder}}).execute()
+            resources = {"metadata": {"path": folder}}
+            nbclient.NotebookClient(notebook, timeout=600, startup_timeout=600, resources=resources).execute()
             found = {"cells": notebook.cells}
     OUTPUTS.mkdir(parents=True, exist_ok=True)
     for old in OUTPUTS.glob(f"{path.stem}-*.json"):
@@ -181,23 +182,16 @@ def write_examples(fresh: bool) -> None:
 def external_resources(html: Path) -> list[str]:
     """What a browser would fetch from another server: scripts, styles, fonts, images, frames."""
     tag = re.compile(
-        r"<(script|link|img|iframe|source|video|audio|object|embed)\b[^>]*?(?:src|href|srcset|data)=\"?((?:https?:)?//[^\"\s>]+)",
-        re.I,
+        r"<(?:script|link|img|iframe|source|video|audio|object|embed)\b[^>]*?\s"
+        r"(?:src|href|srcset|data)=[\"']?((?:https?:)?//[^\"'\s>]+)",
+        re.IGNORECASE,
     )
+    style = re.compile(r"(?:url\(\s*|@import\s+)[\"']?((?:https?:)?//[^\"')]+)")
     found = []
-    for page in html.rglob("*.html"):
-        found += [
-            f"{page.relative_to(html)}: {address}"
-            for kind, address in tag.findall(page.read_text(encoding="utf-8"))
-            if True
-        ]
-    for style in html.rglob("*.css"):
-        found += [
-            f"{style.relative_to(html)}: {address}"
-            for address in re.findall(
-                r"(?:url\(|@import )[\"']?((?:https?:)?//[^\"')]+)", style.read_text(encoding="utf-8")
-            )
-        ]
+    for kind, pattern in (("html", tag), ("css", style)):
+        for file in sorted(html.rglob(f"*.{kind}")):
+            addresses = pattern.findall(file.read_text(encoding="utf-8"))
+            found += [f"{file.relative_to(html)}: {address}" for address in addresses]
     return found
 
 
