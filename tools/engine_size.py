@@ -55,6 +55,7 @@ def count(what: str) -> int:
 
 
 def main() -> None:
+    """Print the count of each argument, and the sum."""
     total = 0
     for what in sys.argv[1:]:
         total += (lines := count(what))
