@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, final, get_args, get_type_hints
+from typing import Any, Literal, Self, final, get_args, get_type_hints
 
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number, unknown_name
@@ -292,6 +292,12 @@ class TrainConfig:
     threads: int | None = None
     """Threads for torch; if not given, one for small steps, else all cores."""
 
+    def __new__(cls, **options: Any) -> Self:
+        """A config; a name that is no option is refused with the nearest one, which a dataclass would not name."""
+        for name in options:
+            require_known("option", name, cls.__dataclass_fields__)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(TrainConfig).items():
             choices = get_args(hint)
@@ -421,9 +427,6 @@ def make_config(**options: Any) -> TrainConfig:
     >>> make_config(num_neighbors=5).fan_out
     5
     """
-    known = TrainConfig.__dataclass_fields__
-    for name in options:
-        require_known("option", name, known)
     if "num_neighbors" in options:
         given = options["num_neighbors"]
         several = isinstance(given, Sequence) and not isinstance(given, str)

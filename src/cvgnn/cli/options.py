@@ -57,7 +57,7 @@ class EveryCommand:
     plugin: tuple[str, ...] = ()
     """Import this module first."""
 
-    config: Path | None = None
+    config_file: Annotated[Path | None, tyro.conf.arg(name="config")] = None
     """Options from a .toml file."""
 
 

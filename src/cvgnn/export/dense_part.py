@@ -219,7 +219,8 @@ def dense_layers(run: Run) -> list[DenseLayer]:
     if model.head is not None:
         program = _Program("scores")
         whole, read = model.head.weight, jumps if model.jk == "concat" else [f"H{K}"]
-        parts = whole.split([whole.shape[0] // len(read)] * len(read))
+        d = whole.shape[0] // len(read)
+        parts = [whole[i * d : (i + 1) * d] for i in range(len(read))]
         terms = tuple((_Name(program, name), W) for name, W in zip(read, parts, strict=True))
         program.add(_scaled(Affine(terms, model.head.bias), model), None, output="scores")  # type: ignore[arg-type]
         programs.append(program)

@@ -18,9 +18,9 @@ from cvgnn.data import Propagation
 from cvgnn.errors import CvgnnError, require
 from cvgnn.nn.estimators import SampledSum
 from cvgnn.nn.network import Network
-from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import HiddenLayer, Sigma, activate_in_place
+from cvgnn.ops.fused_layer import HiddenLayer, Sigma, activate_in_place, affine
 from cvgnn.ops.row_input import ELEMENTS_PER_CHUNK, DenseRows, LazyRows, RowInput
 from cvgnn.sampling import Batch, FeatureSource, NeighborSampler
 from cvgnn.sampling.features import RowSpan

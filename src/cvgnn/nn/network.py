@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number
 from cvgnn.nn.conv import INITS, BatchNorm, Conv, GCNConv, GCNIIConv, GINConv, Init, Inputs, Linear, SAGEConv
 from cvgnn.nn.estimators import Estimator
-from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import ACTIVATIONS, EPS, Activation, Sigma
+from cvgnn.ops.fused_layer import ACTIVATIONS, EPS, Activation, Sigma, affine
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch
 

@@ -242,16 +242,25 @@ class Run:
         if names is not None:
             old = np.zeros(graph.num_nodes - len(names), dtype=names.dtype)  # nobody asks for these
             graph = dataclasses.replace(graph, node_names=np.concatenate([old, names]), validated=True)
-        run = dataclasses.replace(
-            self,
-            graph=graph,
-            task=self.task.from_config(graph, self.config, num_outputs=self.task.out_channels, loss=None),
-            propagation=near.propagation.to(self.propagation.left.device),
-            rows=None,
-            trainer=None,
-            known=None,
+        return self._with_graph(graph, near.propagation.to(self.propagation.left.device)), near.places
+
+    def on(self, graph: Graph) -> Run:
+        """The same model on another graph with the same features, to predict there."""
+        require(
+            graph.num_features == self.graph.num_features,
+            f"the model reads {self.graph.num_features} features a node, but the graph {graph.name!r} has "
+            f"{graph.num_features}; give a graph with the features of the one that the run was trained on",
         )
-        return run, near.places
+        graph = _with_label_form(features_of_run(graph, self.graph.preprocessing), self.task.name, self.task.classes[0])
+        graph = dataclasses.replace(graph, x=graph.x.to(self.graph.x.dtype), validated=True)
+        propagation = build_propagation(graph, self.config, self.model)
+        return self._with_graph(graph, propagation.to(self.propagation.left.device))
+
+    def _with_graph(self, graph: Graph, propagation: Propagation) -> Run:
+        task = self.task.from_config(graph, self.config, num_outputs=self.task.out_channels, loss=None)
+        return dataclasses.replace(
+            self, graph=graph, task=task, propagation=propagation, rows=None, trainer=None, known=None
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the run into a new folder, as `fit(out=...)` does: config, metrics, result, weights and a checkpoint.
@@ -562,11 +571,7 @@ def read_run(
         "give a graph with the features of the one that the run was trained on",
     )
     name = result.get("task", "node")
-    if name in _MATRIX_OF_LABELS and not labelled(graph.y.numpy()).any():
-        # No label tells the form that labels would have.
-        form = torch.empty(0, classes, dtype=_MATRIX_OF_LABELS[name])
-        y = unknown_labels(graph.num_nodes, like=form)
-        graph = dataclasses.replace(graph, y=y, num_classes=classes, class_names=None, validated=True)
+    graph = _with_label_form(graph, name, classes)
     is_elsewhere = False
     if parts.find("task", config) is not None:
         task = build_task(graph, config, parts)
@@ -609,6 +614,14 @@ def read_run(
         path=path,
         is_elsewhere=is_elsewhere,
     )
+
+
+def _with_label_form(graph: Graph, task: str, outputs: int) -> Graph:
+    """The graph; where no label tells the form that labels would have, with unknown ones in that of the task."""
+    if task not in _MATRIX_OF_LABELS or labelled(graph.y.numpy()).any():
+        return graph
+    y = unknown_labels(graph.num_nodes, like=torch.empty(0, outputs, dtype=_MATRIX_OF_LABELS[task]))
+    return dataclasses.replace(graph, y=y, num_classes=outputs, class_names=None, validated=True)
 
 
 def read_preprocessing(path: Path) -> dict[str, Any] | None:

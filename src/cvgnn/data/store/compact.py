@@ -7,7 +7,7 @@ order, the same weights in `P` and the same ids for draws as in the whole graph,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
