@@ -33,13 +33,16 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 RUN = {"start.md", "inductive.md", "tasks.md", "tasks_edges.md", "tasks_graphs.md"}
 """Pages whose commands are run, and not only parsed: they have their own small tables."""
 NOT_RUN = {
-    ("export.md", "import json"): "reads the files of an exported run; tests/lab and tests/training export some",
     ("search.md", "from cvgnn.lab.search.tuner import tune"): "takes 20 minutes; examples/tune.py runs",
     ("synthetic.md", "from pathlib import Path"): "makes a graph of a million nodes",
     ("synthetic.md", "import statistics, sys"): "is a script that trains on the large synthetic graphs",
 }
 """Python blocks that are not run, by page and first line, and why."""
-ELSEWHERE = {"sklearn.md": "test_sklearn_estimators.py", "pyg.md": "nn/test_pyg_script.py"}
+ELSEWHERE = {
+    "sklearn.md": "test_sklearn_estimators.py",
+    "pyg.md": "nn/test_pyg_script.py",
+    "export.md": "export/test_dense_part.py",
+}
 """Pages whose Python other tests run: those need what the blocks define."""
 BLOCK = re.compile(r"(?:`([\w/]+\.csv)`[^`]*\n\n)?^```(\w+)\n(.*?)^```$|^    (cvgnn [^\n]*)$", re.DOTALL | re.MULTILINE)
 
