@@ -17,6 +17,7 @@ from cvgnn.sampling import FeatureSource
 from cvgnn.sampling.features import PartialSource
 from cvgnn.training import trainer_builder
 from cvgnn.training.trainer_builder import build_model, build_task, build_trainer, needed_rows
+from cvgnn.utils.progress import ProgressReporter
 from tests.data.store.test_compact import few_labels, trained
 
 
@@ -94,3 +95,12 @@ def test_where_all_rows_are_computed(graph: cvgnn.Graph, options: dict[str, Any]
 
 def test_trainers_built_by_hand_have_all_rows() -> None:
     assert not isinstance(build_trainer(few_labels(sparse=True), TrainConfig()).estimator.features, PartialSource)
+
+
+def test_the_exact_pass_of_the_histories_and_products_show_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, float] = {}
+    monkeypatch.setattr(ProgressReporter, "__call__", lambda self, stage, share: seen.update({stage: share}))
+    trained(few_labels(sparse=True), epochs=1)
+    assert seen["P X"] == seen["histories"] == 1.0
+    trained(few_labels(), epochs=1, layers=3)
+    assert seen["columns"] == 1.0
