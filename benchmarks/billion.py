@@ -55,7 +55,9 @@ def run_stage(stage: str, folder: Path, arguments: argparse.Namespace) -> dict[s
         return {}
     codes: dict[str, list[Any]] = {
         "convert": ["convert", folder / "tables", folder / "store", "--memory", arguments.memory],
-        "compact": ["convert", folder / "store", folder / "compact", "--compact", 1],
+        "compact": [
+            "convert", folder / "store", folder / "compact", "--compact", 1, "--memory", arguments.memory,
+        ],
         "train": [
             "train", "--graph", folder / "compact", "--out", folder / "run", "--model", "gcn", "--layers", 2,
             "--hidden", 128, "--num-neighbors", 5, "--batch-size", 1000, "--epochs", arguments.epochs,

@@ -17,6 +17,7 @@ from cvgnn.sampling import FeatureSource
 from cvgnn.sampling.features import PartialSource
 from cvgnn.training import trainer_builder
 from cvgnn.training.trainer_builder import build_model, build_task, build_trainer, needed_rows
+from cvgnn.utils.progress import ProgressReporter
 from tests.data.store.test_compact import few_labels, trained
 
 
@@ -75,7 +76,8 @@ def test_which_rows_are_needed() -> None:
     reached[split] = True
     expected = A[:, A[:, reached].any(dim=1)].any(dim=1)
     needed = needed_rows(task, config, model)
-    assert needed is not None and torch.equal(needed, expected)
+    assert needed is not None
+    assert torch.equal(needed, expected)
     assert torch.equal(torch.from_numpy(within(graph, split.numpy(), 2)[0]), expected)
 
 
@@ -94,3 +96,12 @@ def test_where_all_rows_are_computed(graph: cvgnn.Graph, options: dict[str, Any]
 
 def test_trainers_built_by_hand_have_all_rows() -> None:
     assert not isinstance(build_trainer(few_labels(sparse=True), TrainConfig()).estimator.features, PartialSource)
+
+
+def test_the_exact_pass_of_the_histories_and_products_show_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, float] = {}
+    monkeypatch.setattr(ProgressReporter, "__call__", lambda self, stage, share: seen.update({stage: share}))
+    trained(few_labels(sparse=True), epochs=1)
+    assert seen["P X"] == seen["histories"] == 1.0
+    trained(few_labels(), epochs=1, layers=3)
+    assert seen["columns"] == 1.0

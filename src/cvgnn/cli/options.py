@@ -561,7 +561,8 @@ class ConvertCommand(GraphFile):
 
     memory: str | None = None
     """Memory to use at most, such as 8G, for a folder of tables: it is then converted piece by piece, whatever its
-    size. Without it, this is done where the tables would not fit into the free memory."""
+    size. Without it, this is done where the tables would not fit into the free memory. With --compact: more memory
+    makes fewer passes over the edges."""
 
     train_fraction: float = 0.6
     """Share of the labelled nodes in a random split's training set."""

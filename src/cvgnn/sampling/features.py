@@ -15,10 +15,18 @@ from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.ops.history_write import read_rows
 from cvgnn.ops.row_input import SparseInput
 from cvgnn.ops.row_sum import Rows
+from cvgnn.ops.threads import WORTH_SHARING
 
 FeatureNorm = Literal["none", "row", "l2"]
 FEATURE_NORMS: tuple[str, ...] = get_args(FeatureNorm)
 _ORDER = {"row": 1, "l2": 2}
+
+_DENSE_FROM = 0.4
+"""Share of entries from which `P X` of sparse features is kept dense, in a graph where it matters.
+
+A step's two products with 20 % took 0.6 to 0.8 times as long as with a dense matrix, with 30 % 1.0 to 1.1 times, with
+40 % 1.4 times (500 columns, 64 and 128 hidden, one thread); in memory both are equal at 50 %.
+"""
 
 _ROWS_PER_PIECE = 1 << 14  # the rows of one float64 copy, instead of all of X
 
@@ -95,8 +103,12 @@ def propagate_features(
         source = _source(graph.PX, dtype, storage)
     elif isinstance(x, SparseFeatures):
 
-        def product(needed: Tensor | None = None) -> SparseSource:
-            return SparseSource(propagation.product_sparse(x.to(dtype), row_scale=row_scale, needed=needed))
+        def product(needed: Tensor | None = None) -> FeatureSource:
+            PX = propagation.product_sparse(x.to(dtype), row_scale=row_scale, needed=needed)
+            # By the rows that training reads, which are the same whatever else is left out.
+            entries = float(PX.indptr.diff()[graph.train_ids].double().mean()) if graph.train_ids.numel() else 0.0
+            dense = entries >= _DENSE_FROM * PX.num_columns and graph.num_nodes * PX.num_columns >= WORTH_SHARING
+            return _source(PX.to_dense() if dense else PX, dtype, storage)
 
         source = product() if needed is None else PartialSource(product(needed), needed, product)
     else:

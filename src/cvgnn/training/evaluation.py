@@ -65,8 +65,8 @@ def few_labelled(graph: Graph, num_layers: int) -> Tensor | None:
 
     The rule is the same for a graph and for its compact store, so that both have the same bits.
     """
-    ids = torch.cat([graph.train_ids, graph.val_ids, graph.test_ids]).sort().values
+    ids = torch.cat([graph.train_ids, graph.val_ids, graph.test_ids])
     whole = graph.num_nodes if graph.cutout is None else graph.cutout.num_nodes
     degree = graph.indptr[ids + 1] - graph.indptr[ids]  # rows of the split are complete in a compact store, too
     fields = float((degree + 1).sum()) * (1 + float(degree.double().mean())) ** (num_layers - 2)
-    return ids if num_layers == 1 or fields < _FEW * whole else None
+    return ids.sort().values if num_layers == 1 or fields < _FEW * whole else None

@@ -122,6 +122,7 @@ def _write_dense_product(writer: StoreWriter, P: Propagation, X: Tensor, ids: np
     """`(P X)[ids]`, some columns at a time: each pass reads `X` once and has its columns in memory."""
     indptr = P.indptr.numpy()
     width = max(1, min(X.shape[1], memory // (P.num_nodes * X.itemsize)))
+    width = -(-X.shape[1] // -(-X.shape[1] // width))  # as many passes, and as equal
     out = torch.from_numpy(writer.array("PX", (len(ids), X.shape[1]), P.left.numpy().dtype))
     for left in range(0, X.shape[1], width):
         columns = slice(left, left + width)

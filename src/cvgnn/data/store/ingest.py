@@ -32,7 +32,7 @@ from cvgnn.data.io.suspicions import column_suspicions, graph_suspicions, log_su
 from cvgnn.data.io.table_file import OtherTypes, TableFile, categories
 from cvgnn.data.io.table_folder import FolderReader
 from cvgnn.data.propagation import Aggregation
-from cvgnn.data.store.edge_buckets import EdgeBuckets, entry_bytes
+from cvgnn.data.store.edge_buckets import MAX_BUCKETS, EdgeBuckets, entry_bytes
 from cvgnn.data.store.id_map import IdColumn, IdMap
 from cvgnn.data.store.propagated_features import add_product
 from cvgnn.data.store.store_reader import open_store
@@ -180,10 +180,13 @@ class _Ingest:
         nodes, edges = self.roles.nodes.estimate_rows(), self.roles.edges.estimate_rows()
         entries = edges * (1 if self.directed else 2)
         width = sum(max(1, self.roles.table.width(name)) for name in self.roles.used)
-        store = entries * (8 if self.roles.weight else 4) + nodes * (8 * 3 + 40 + 4 * width * (2 if propagate else 1))
+        stored = 8 if self.roles.weight else 4
+        store = entries * stored + nodes * (8 * 3 + 40 + 4 * width * (2 if propagate else 1))
         self.ids.num_nodes = nodes
         spill = edges * 2 * 8 + (edges * 8 if self.roles.weight else 0) if self.ids.parts > 1 else 0
-        need = store + entries * entry_bytes(self.roles.weight is not None) + nodes * 8 + spill
+        # A bucket's file is deleted before the next is sorted, so what the store keeps of the entries takes its place.
+        buckets = entries * (entry_bytes(self.roles.weight is not None) - stored) * (1 + 1 / MAX_BUCKETS)
+        need = store + int(buckets) + nodes * 8 + spill
         folder = self.writer.work.parent
         have = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         free = shutil.disk_usage(folder).free + have
