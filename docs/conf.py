@@ -27,6 +27,7 @@ suppress_warnings = ["myst.header"]  # notes of benchmarks begin with a table or
 # that has a place there.
 default_role = "py:obj"
 autodoc_typehints_format = "short"
+maximum_signature_line_length = 80
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
@@ -76,8 +77,14 @@ def _is_of_sklearn(app: Sphinx, what: str, name: str, item: Any, skip: bool, opt
     return True if name.startswith("set_") and name.endswith("_request") else None
 
 
+def _readable(app: Sphinx, what: str, name: str, item: Any, options: Any, signature: str, returns: str) -> Any:
+    """A default that a factory makes is no expression, and Sphinx could not parse the signature."""
+    return signature and signature.replace("<factory>", "..."), returns
+
+
 def setup(app: Sphinx) -> None:
     """Mathematics become MathML, which browsers draw by themselves; no script is loaded."""
+    app.connect("autodoc-process-signature", _readable)
     app.connect("autodoc-skip-member", _is_of_sklearn)
     app.connect("autodoc-process-docstring", _is_text, priority=400)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))

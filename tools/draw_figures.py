@@ -76,9 +76,9 @@ def neighbors() -> None:
     spots = [(-1, 0.75), (-0.35, 1.05), (0.4, 1.0), (1, 0.6), (1.05, -0.15), (-1.1, 0.0)]
     drawn = (1, 4)
     titles = (
-        "all neighbors: exact, slow",
-        "sampling: few, times 3",
-        "control variate: few fresh, the rest as last seen",
+        "exact:\nall neighbors",
+        "sampling:\ntwo of six, times 3",
+        "control variate: two fresh,\nthe others as last computed",
     )
     for panel, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         for i, (x, y) in enumerate(spots):
