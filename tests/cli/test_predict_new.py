@@ -86,7 +86,7 @@ def test_bad_tables(
 
 def test_other_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(folder / "run"), "--new", "a.txt", "b.txt"]) == 2
-    assert "new nodes and their edges are tables, and end in one of .csv" in capsys.readouterr().err
+    assert "a.txt: a table for --new must end in one of .csv" in capsys.readouterr().err
     assert main(["predict", str(folder / "run"), "--new", "missing.csv", "b.csv"]) == 2
     assert "missing.csv" in capsys.readouterr().err
     assert main(["predict", str(folder / "run"), "--new", "a.csv"]) == 2
