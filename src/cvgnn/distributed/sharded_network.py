@@ -23,9 +23,9 @@ from cvgnn.distributed.partition import Shard
 from cvgnn.distributed.ranks import Ranks, tree_sum
 from cvgnn.distributed.shard_sampler import ShardedBlock, ShardSampler
 from cvgnn.nn import Estimator, Network
-from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import Correction, HiddenLayer, Sigma, activate_in_place, hidden_layer
+from cvgnn.ops.fused_layer import Correction, HiddenLayer, Sigma, activate_in_place, affine, hidden_layer
 from cvgnn.ops.row_input import DenseRows, RowInput
 from cvgnn.ops.row_sum import weighted_sum
 from cvgnn.sampling import Batch, FeatureSource
