@@ -19,7 +19,7 @@ ROOT = Path(cvgnn.__file__).parent
 # A package imports only from those above it. The core ends with the api; lab and cli stand on it.
 ORDER = [
     "_version", "_lazy", "errors", "limits", "rng", "utils", "ops", "reference", "data", "sampling", "nn", "optim", "config", "registry", "training", "distributed",
-    "api", "lab", "cli",
+    "api", "lab", "serving", "export", "cli",
 ]  # fmt: skip
 FILES = sorted(path for path in ROOT.rglob("*.py*") if path.suffix in (".py", ".pyi"))
 FILES = [path for path in FILES if path.parent != ROOT or path.stem in ORDER]

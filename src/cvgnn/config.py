@@ -45,7 +45,7 @@ class GraphSource(TableOptions):
     """Folder with the data set's raw files; citeseer needs none."""
 
     graph: Path | None = None
-    """Your own graph: a store, an .npz or .pt file, or a folder of CSV or Parquet files (see docs/files.md)."""
+    """Your own graph: a store, an .npz or .pt file, or a folder of CSV, Parquet or Arrow files (see docs/files.md)."""
 
     directed: bool = False
     """Keep the directions of the edges instead of making the graph undirected."""
@@ -326,6 +326,10 @@ class TrainConfig:
         )
         self._check_fan_out()
         require_number("control", self.control, "a number in [0, 1]", at_least=0.0, at_most=1.0)
+        require(
+            self.control == 1.0 or self.estimator not in ("ns", "exact"),
+            f"control has no use with estimator {self.estimator!r}, which has no control variate; leave it out",
+        )
         self._check_own_part("loss", LOSSES)
         if self.metric is not None:
             require_known("metric", self.metric, METRIC_NAMES)

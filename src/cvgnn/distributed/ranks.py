@@ -123,10 +123,6 @@ class Ranks:
         """A number from every rank."""
         return torch.cat(self.gather_equal(torch.tensor([number]))).tolist()
 
-    def agree(self, ok: bool) -> bool:
-        """Whether all ranks say yes."""
-        return all(self.counts(int(ok)))
-
     def exchange(self, value: Any) -> list[Any]:
         """A JSON value of every rank. (Not torch's `all_gather_object`, which unpickles what it receives.)"""
         if self.size == 1:

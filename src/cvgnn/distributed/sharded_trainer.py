@@ -25,7 +25,7 @@ from cvgnn.nn.inference import has_own_forward
 from cvgnn.sampling import Batch, BatchLoader, FeatureSource
 from cvgnn.sampling.features import DenseSource, SparseSource
 from cvgnn.training.evaluation import Evaluator
-from cvgnn.training.guard import Guard, is_finite
+from cvgnn.training.guard import Guard
 from cvgnn.training.parts import Parts
 from cvgnn.training.schedules import make_schedule
 from cvgnn.training.tasks import Task
@@ -40,23 +40,18 @@ class ShardedEstimators(Estimator):
 
     Args:
         estimators: by shard.
-        ranks: the processes.
+        numbers: of the shards.
     """
 
-    def __init__(self, estimators: Sequence[ShardEstimator], numbers: Sequence[int], ranks: Ranks) -> None:
+    def __init__(self, estimators: Sequence[ShardEstimator], numbers: Sequence[int]) -> None:
         super().__init__(estimators[0].features)
         self.shards = nn.ModuleDict({str(s): each.estimator for s, each in zip(numbers, estimators, strict=True)})
-        self._each, self._ranks = [each.estimator for each in estimators], ranks
+        self._each = [each.estimator for each in estimators]
 
     def commit(self, step: int) -> None:
         """See `Estimator.commit`."""
         for each in self._each:
             each.commit(step)
-
-    def staged(self) -> list[Tensor]:
-        """Nothing if every rank would write finite rows, else a NaN: all ranks must refuse a step that one refuses."""
-        finite = all(is_finite(rows) for each in self._each for rows in each.staged())
-        return [] if self._ranks.agree(finite) else [torch.tensor(torch.nan)]
 
     def discard(self) -> None:
         """See `Estimator.discard`."""
@@ -150,7 +145,7 @@ def build_sharded_trainer(
 
     return Trainer(
         model=model,
-        estimator=ShardedEstimators(estimators, [shard.number for shard in shards], ranks),
+        estimator=ShardedEstimators(estimators, [shard.number for shard in shards]),
         loader=loader,
         optimizer=optimizer,
         task=task,

@@ -149,14 +149,14 @@ class _AffineFunction(torch.autograd.Function):
     def forward(ctx: Any, products: Products, bias: Tensor | None, *variables: Tensor | None) -> Tensor:
         ctx.products = products
         ctx.save_for_backward(*variables)
-        W = next(W for W in products.weights if W is not None)
-        Z = torch.empty(products.shape, dtype=W.dtype)
+        if bias is None:
+            W = next(W for W in products.weights if W is not None)
+            Z = torch.empty(products.shape, dtype=W.dtype)
+        else:  # here, because each small torch operation in a thread makes the others wait for the GIL
+            Z = bias.expand(products.shape).clone(memory_format=torch.contiguous_format)
 
         def compute(i: int, first: int, last: int) -> None:
-            rows = part(Z, first, last)
-            if bias is not None:
-                rows.copy_(bias.expand_as(rows))
-            products.forward(i, first, last, rows, add=bias is not None)
+            products.forward(i, first, last, part(Z, first, last), add=bias is not None)
 
         run_ranges(compute, products.ranges)
         return Z

@@ -99,7 +99,8 @@ def hidden_layer(
 ) -> HiddenLayer:
     """`H = act([LayerNorm] Z)` and `P^ dropout(H) + correction`, differentiable in all that makes `Z` and in `sigma`.
 
-    With `mask_weights` the sum is `P^ H + S (dropout(H) - H)`.
+    With `mask_weights` the sum is `P^ H + S (dropout(H) - H)`. If an entry of `H` is infinite or NaN, all of
+    `dropout(H)` is NaN: dropout could hide the entry from the loss, while the history would keep it.
 
     Args:
         Z: `[n, d]`.
@@ -170,7 +171,7 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
 def _plain_hidden_layer(Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own: bool) -> HiddenLayer:
     """The same in public torch operations."""
     H = _plain_sigma(affine(Z), sigma)
-    sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
+    sent = dropped(H, drop)
     if summed is None:
         return HiddenLayer(H.detach(), sent, None)
     sampled, transposed, mask_weights, correction = summed
@@ -178,6 +179,12 @@ def _plain_hidden_layer(Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _
     added = None if correction is None else correction.rows(0, sampled.num_rows)
     mine = sent[: sampled.num_rows] if own else None
     return HiddenLayer(H.detach(), mine, aggregate if added is None else aggregate + added)
+
+
+def dropped(H: Tensor, drop: Dropout | None) -> Tensor:
+    """`dropout(H)` in public torch operations, NaN if an entry of `H` is not finite; see `hidden_layer`."""
+    sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
+    return torch.where(H.isfinite().all(), sent, torch.nan)
 
 
 def sampled_sum(sampled: Rows, transposed: Rows, mask: MaskWeights | None, H: Tensor, sent: Tensor) -> Tensor:
@@ -267,14 +274,18 @@ class _Layer:
             self.gain, self.shift = gain.detach().numpy(), shift.detach().numpy()
             self.mean, self.inverse = np.empty((2, n), h.dtype)
 
+        checksums = [0.0] * len(products.ranges)
+
         def activate(i: int, first: int, last: int) -> None:
             products.forward(i, first, last, part(Z, first, last))
-            kernels.forward(
+            checksums[i] = kernels.forward(
                 self.Z, self.bias, self.gain, self.shift, EPS, self.kind, *self.mask,
                 h, self.sent, self.mean, self.inverse, first, last,
             )  # fmt: skip
 
         run_ranges(activate, products.ranges)
+        if not np.isfinite(checksums).all() and not np.isfinite(h).all():
+            self.sent = np.full_like(h, np.nan)  # see `hidden_layer`
         if self.summed is None:
             return H, torch.from_numpy(self.sent), None
         m = self.summed.sampled.num_rows

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from cvgnn.data import Graph, Propagation, SparseFeatures
 from cvgnn.errors import CvgnnError, require, require_known
+from cvgnn.ops.history_write import read_rows
 from cvgnn.ops.row_input import SparseInput
 from cvgnn.ops.row_sum import Rows
-from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, torch_threads
+from cvgnn.ops.threads import WORTH_SHARING
 
 FeatureNorm = Literal["none", "row", "l2"]
 FEATURE_NORMS: tuple[str, ...] = get_args(FeatureNorm)
@@ -33,7 +34,7 @@ T = TypeVar("T", bound="FeatureSource")
 
 
 class FeatureSource(ABC):
-    """Rows of `P X` by node id: tensors, or, where `sparse` is true, `SparseInput`s.
+    """Rows of `P X` by node id: tensors, or objects of `SparseInput` where `sparse` is true.
 
     `own` is the source of the rows of `X` itself, for networks whose first layer reads them; None where none does.
     """
@@ -156,9 +157,7 @@ class DenseSource(FeatureSource):
 
     def rows(self, ids: Tensor) -> Tensor:
         """See `FeatureSource.rows`."""
-        # The rows lie scattered over memory: a gather is bound by cache misses, which is what MEMORY_COST counts.
-        with torch_threads(MEMORY_COST * ids.numel() * self.num_features):
-            return self.PX.index_select(0, ids)
+        return read_rows(self.PX, ids)
 
     def span(self, first: int, last: int) -> Tensor:
         """See `FeatureSource.span`."""
