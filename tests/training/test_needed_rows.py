@@ -76,7 +76,8 @@ def test_which_rows_are_needed() -> None:
     reached[split] = True
     expected = A[:, A[:, reached].any(dim=1)].any(dim=1)
     needed = needed_rows(task, config, model)
-    assert needed is not None and torch.equal(needed, expected)
+    assert needed is not None
+    assert torch.equal(needed, expected)
     assert torch.equal(torch.from_numpy(within(graph, split.numpy(), 2)[0]), expected)
 
 
