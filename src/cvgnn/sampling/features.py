@@ -161,6 +161,7 @@ class DenseSource(FeatureSource):
 
     def span(self, first: int, last: int) -> Tensor:
         """See `FeatureSource.span`."""
+        # A view: exact inference reads the rows in order and must not copy P X.
         return self.PX[first:last]
 
     def to(self, device: torch.device) -> DenseSource:
