@@ -71,8 +71,14 @@ def _is_text(app: Sphinx, what: str, name: str, item: Any, options: Any, lines: 
         lines.insert(0, "")
 
 
+def _is_of_sklearn(app: Sphinx, what: str, name: str, item: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what scikit-learn adds to its estimators for metadata routing."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
 def setup(app: Sphinx) -> None:
     """Mathematics become MathML, which browsers draw by themselves; no script is loaded."""
+    app.connect("autodoc-skip-member", _is_of_sklearn)
     app.connect("autodoc-process-docstring", _is_text, priority=400)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.config.html_math_renderer = "mathml"

@@ -74,14 +74,14 @@ def write_api() -> None:
     listed = {name for page in pages.values() for name in page["names"].split()}
     if unknown := listed - public.keys():
         raise SystemExit(f"not public, but in a page of the API reference: {', '.join(sorted(unknown))}")
-    index = ["# API reference", "", "Every public name, from its docstring.", ""]
+    index = [(ROOT / "docs/api.md").read_text(encoding="utf-8")]
     folder = SOURCE / "api"
     folder.mkdir()
     for name, page in pages.items():
         title, text = page["title"], page["text"]
         group = page["names"].split() or [each for each in public if each not in listed]
         lines = [f"# {title}", "", text, ""]
-        index += [f"## [{title}]({name}.md)", "", text, "", "| name | |", "|---|---|"]
+        index += [f"## [{title}](api/{name}.md)", "", text, "", "| name | |", "|---|---|"]
         for each in group:
             item = public[each]
             kind = "function" if inspect.isfunction(item) else "class"
@@ -93,8 +93,8 @@ def write_api() -> None:
             index.append(f"| [`{each}`](#{each}) | {first_line} |")
         index.append("")
         (folder / f"{name}.md").write_text("\n".join(lines), encoding="utf-8")
-    index += ["```{toctree}", ":hidden:", "", *pages, "```"]
-    (folder / "index.md").write_text("\n".join(index), encoding="utf-8")
+    index += ["```{toctree}", ":hidden:", "", *(f"api/{name}" for name in pages), "```"]
+    (SOURCE / "api.md").write_text("\n".join(index), encoding="utf-8")
 
 
 def code_hash() -> str:

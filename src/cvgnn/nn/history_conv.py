@@ -175,7 +175,7 @@ class ControlVariateLoader:
 
     Args:
         data: `torch_geometric.data.Data` with dense `x`, on the CPU.
-        model: whose layers are `HistoryConv`s.
+        model: whose layers are each a `HistoryConv`.
         num_neighbors: a number, or one for each of the `K - 1` hops, the batch's own first; -1 for all.
         batch_size: nodes in a batch.
         input_nodes: ids or a mask of the nodes that batches are drawn from; all nodes if not given.
