@@ -95,6 +95,7 @@ def hidden_layer(
     mask_weights: MaskWeights | None = None,
     correction: Correction | None = None,
     own: bool = False,
+    own_rows: int | None = None,
     lazy: bool = False,
 ) -> HiddenLayer:
     """`H = act([LayerNorm] Z)` and `P^ dropout(H) + correction`, differentiable in all that makes `Z` and in `sigma`.
@@ -110,6 +111,7 @@ def hidden_layer(
         mask_weights: `S`; it has no effect without dropout. None: the mask has the weights of `P^`.
         correction: what the estimator adds to the sum; None for nothing.
         own: whether the targets' own rows are wanted.
+        own_rows: how many of the first rows these are, if not all targets have a row.
         lazy: whether the aggregate may be a `LazySum`, for a layer that only multiplies it.
     """
     if (sampled is None) != (transposed is None):
@@ -123,12 +125,12 @@ def hidden_layer(
     if like.dtype not in _NUMPY:
         raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {like.dtype}")
     if not use_compiled(like):
-        return _plain_hidden_layer(Z, sigma, drop, summed, own)
+        return _plain_hidden_layer(Z, sigma, drop, summed, own, own_rows)
     n = Z.terms[0][0].shape[0]
     # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The kernels
     # read and write each entry, too.
     products = Products(Z.terms, row_work=MEMORY_COST * like.shape[1], multiple=kernels.rows_in_part(n))
-    layer = _Layer(products, _NUMPY[like.dtype], sigma.activation, drop, summed, own)
+    layer = _Layer(products, _NUMPY[like.dtype], sigma.activation, drop, summed, own, own_rows)
     # Autograd must see every tensor that may need a gradient.
     variables = (Z.bias, sigma.gain, sigma.shift, *products.variables)
     H, mine, out = _HiddenFunction.apply(layer, *variables)  # type: ignore[no-untyped-call]
@@ -167,7 +169,9 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
     return functions[name]
 
 
-def _plain_hidden_layer(Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own: bool) -> HiddenLayer:
+def _plain_hidden_layer(
+    Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own: bool, own_rows: int | None
+) -> HiddenLayer:
     """The same in public torch operations."""
     H = _plain_sigma(affine(Z), sigma)
     sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
@@ -176,7 +180,7 @@ def _plain_hidden_layer(Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _
     sampled, transposed, mask_weights, correction = summed
     aggregate = sampled_sum(sampled, transposed, mask_weights, H, sent)
     added = None if correction is None else correction.rows(0, sampled.num_rows)
-    mine = sent[: sampled.num_rows] if own else None
+    mine = sent[: sampled.num_rows if own_rows is None else own_rows] if own else None
     return HiddenLayer(H.detach(), mine, aggregate if added is None else aggregate + added)
 
 
@@ -236,7 +240,7 @@ class _Layer:
     Args:
         products: `Z`, without its bias.
         dtype: what is computed in.
-        activation, drop, own: see `hidden_layer`.
+        activation, drop, own, own_rows: see `hidden_layer`.
         summed: what is summed of `H`, or None.
     """
 
@@ -246,6 +250,7 @@ class _Layer:
     drop: Dropout | None
     summed: _Sum | None
     own: bool
+    own_rows: int | None
 
     def forward(
         self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None
@@ -278,7 +283,8 @@ class _Layer:
         if self.summed is None:
             return H, torch.from_numpy(self.sent), None
         m = self.summed.sampled.num_rows
-        return H, torch.from_numpy(self.sent[:m]) if self.own else None, torch.from_numpy(np.empty((m, d), h.dtype))
+        mine = self.sent[: m if self.own_rows is None else self.own_rows]
+        return H, torch.from_numpy(mine) if self.own else None, torch.from_numpy(np.empty((m, d), h.dtype))
 
     def backward(
         self, d_own: Tensor | None, d_out: Tensor | None, needs: tuple[bool, ...]

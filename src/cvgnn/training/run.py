@@ -67,6 +67,7 @@ class Run:
         model: the network with the weights of the chosen output.
         propagation: `P`.
         rows: of `P X`, see `features`; computed when they are first needed if not given.
+        computed: `[N, out_channels]`, the network's outputs for all nodes, where the graph is in other processes.
         records: one for each epoch.
         result: the summary, as `result.json` holds it.
         source: where the graph came from.
@@ -86,6 +87,7 @@ class Run:
     trainer: Trainer | None = None
     path: Path | None = None
     rows: FeatureSource | None = None
+    computed: Tensor | None = None
     interrupted: bool = False
 
     @functools.cached_property
@@ -135,6 +137,8 @@ class Run:
 
     def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """`[n, out_channels]`: what the network computes for `ids` (for all nodes if not given), such as logits."""
+        if self.computed is not None:
+            return self.computed if ids is None else self.computed[self._positions(ids, self.graph.num_nodes)]
         return self._at(ids, exact_logits)
 
     @torch.no_grad()
