@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 from cvgnn.errors import CvgnnError, require
 
 _SURVIVORS_REPORT = 10.0  # seconds within which the other ranks have noticed the same loss
-_AFTER_THE_LAST = 3.0  # seconds after one has said so within which the next does
+_AFTER_THE_LAST = 2.0  # seconds after one has said so within which the next does
 
 
 def tree_sum(parts: Sequence[Tensor]) -> Tensor:
