@@ -65,5 +65,5 @@ def rank_bytes(partition: Partition, config: TrainConfig, ranks: int) -> dict[st
         "histories": round(own * (histories * stored + 8 * bool(histories))),
         "scratch": round(own * 4),
         "evaluation": round(own * config.hidden * 3 * s + split * graph.num_classes * s),
-        "exchange": shards * s * min(1 << 24, n * config.hidden),
+        "exchange": shards * s * min(1 << 22, n * config.hidden),
     }

@@ -31,7 +31,7 @@ from cvgnn.ops.row_sum import weighted_sum
 from cvgnn.sampling import Batch, FeatureSource
 from cvgnn.training.guard import is_finite
 
-_ELEMENTS_PER_EXCHANGE = 1 << 24
+_ELEMENTS_PER_EXCHANGE = 1 << 22
 """Of a block of targets in exact inference: bounds what a rank holds of other ranks' sums."""
 
 
