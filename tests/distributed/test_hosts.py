@@ -32,15 +32,15 @@ def hosts() -> Iterator[list[str]]:
         cleanup.callback(run, "ip", "netns", "del", NAMES[0])
         assert run("ip", "netns", "add", NAMES[1]) is None
         cleanup.callback(run, "ip", "netns", "del", NAMES[1])
-        pair = ["type", "veth", "peer", "name", "link", "netns", NAMES[1]]
-        if (refused := run("ip", "link", "add", "link", "netns", NAMES[0], *pair)) is not None:
+        pair = ["type", "veth", "peer", "name", "veth0", "netns", NAMES[1]]
+        if (refused := run("ip", "link", "add", "veth0", "netns", NAMES[0], *pair)) is not None:
             pytest.skip(f"the kernel has no veth: {refused}")
         for i, name in enumerate(NAMES):
             inside = ("ip", "-n", name)
-            for arguments in (["addr", "add", f"10.77.0.{i + 1}/24", "dev", "link"], ["link", "set", "link", "up"]):
+            for arguments in (["addr", "add", f"10.77.0.{i + 1}/24", "dev", "veth0"], ["link", "set", "veth0", "up"]):
                 assert run(*inside, *arguments) is None
             assert run(*inside, "link", "set", "lo", "up") is None
-            slow = ["tc", "-n", name, "qdisc", "add", "dev", "link", "root"]
+            slow = ["tc", "-n", name, "qdisc", "add", "dev", "veth0", "root"]
             if run(*slow, "netem", "delay", "2ms", "rate", "100mbit") is not None:
                 print("the kernel has no netem: 100 Mbit/s without delay")
                 if (refused := run(*slow, "tbf", "rate", "100mbit", "burst", "64kb", "latency", "400ms")) is not None:
@@ -57,7 +57,7 @@ def run(*command: str) -> str | None:
 def start(hosts: list[str], *arguments: object) -> list[subprocess.Popen[str]]:
     """One rank on each host."""
     environment = {
-        **ENVIRONMENT, "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "link"
+        **ENVIRONMENT, "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "veth0"
     }  # fmt: skip
     command = [sys.executable, "-m", "cvgnn", "train", "--quiet", *map(str, arguments)]
     return [
@@ -87,7 +87,7 @@ def test_a_cut_link_ends_both_ranks_within_the_timeout(hosts: list[str], folder:
     )  # fmt: skip
     try:
         wait_for(lambda: (tmp_path / "r" / "checkpoints" / "000002").exists(), 300)
-        assert run("ip", "-n", hosts[0], "link", "set", "link", "down") is None
+        assert run("ip", "-n", hosts[0], "link", "set", "veth0", "down") is None
         cut = time.monotonic()
         errors = [rank.communicate(timeout=300)[1] for rank in ranks]
         seconds = time.monotonic() - cut
