@@ -1,4 +1,4 @@
-# make train | test | lint | bench | clean: each installs what it needs into .venv first; a second call starts at once.
+# make train | test | lint | docs | bench | clean: each installs what it needs into .venv first; a second call starts at once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,12 +9,13 @@ OUT ?= runs/$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY = passive
 export GOMP_SPINCOUNT = 0
 
-.PHONY: help train test lint format bench clean
+.PHONY: help train test lint format docs docs-serve bench clean
 
 help:
 	@echo "make train   install everything and train a GCN on the bundled CiteSeer graph (results in $(dir $(OUT)))"
 	@echo "make test    install everything and run all tests"
 	@echo "make lint    ruff and mypy --strict"
+	@echo "make docs    the documentation site, in build/docs/html; make docs-serve shows it on http://127.0.0.1:8000"
 	@echo "make bench   the benchmarks, 15 minutes or more; make bench-step, -epoch, -peers, ... one of them"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -38,6 +39,14 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# Warnings are errors. Examples are run again where the code has changed.
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs docs-serve: $(VENV)/.docs
+	$(BIN)/python tools/build_docs.py $(if $(filter docs-serve,$@),--serve)
 
 # The benchmarks, some 15 minutes in all, and 20 more where the peers are installed; `make bench-step` and so on run one.
 # The figures in docs/benchmarks come from the commands that stand beside them there; here the slow ones are shortened.

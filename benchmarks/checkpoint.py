@@ -42,7 +42,7 @@ class Trusting:
 
     skip_bad = False
 
-    def accepts(self, loss: float, parameters: list[Any], staged: list[Any]) -> bool:
+    def accepts(self, loss: float, parameters: list[Any]) -> bool:
         return True
 
 

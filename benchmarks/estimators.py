@@ -7,16 +7,19 @@
 
 GCN of width 64, no norm, weight decay 0.0005, batches of 512, Adam with a rate of 0.01, one thread; 100 epochs on Cora,
 CiteSeer and PubMed, 30 on Photo, 10 on the others if `--epochs` does not say otherwise, evaluated 20 times or after
-every epoch. A graph without a split of its own gets a random one of 60/20/20, another for each seed. `exact` takes all
+every epoch. `wordnet/auto` (any graph): norm, rate and weight decay of `--defaults auto` for many labels: LayerNorm,
+0.003 and 0. A graph without a split of its own gets a random one of 60/20/20, another for each seed. `exact` takes all
 neighbors; without dropout `cv` equals `cvd` to the bit and is not run. Accuracy is the test accuracy at the best
 validation epoch. Time is the CPU time of training, without evaluation (`process_time`, because the machine may be busy;
 the estimators of one seed run one after the other). Rows are those of `P X` that a step computes. `--variance`: what
 `cvgnn diagnose estimator` measures after 200 steps of `cvd` with a fan-out of 1, seed 0: the variance of a step's
 gradient given its batch, over neighbors and dropout masks, relative to ||grad F||^2 (16 batches of 4 draws).
 
-Each run is a line of DIR/estimators.jsonl, and a run that is there is not repeated: the benchmark may be killed at any
-moment, and several may write to one DIR. The tables show the runs that are there; `--report` runs none. `--figure`
-draws DIR/estimators.png from them (two layers; bars are standard errors).
+Each run is a line of DIR/estimators.jsonl, with the commit it ran at, and a run that is there is not repeated: the
+benchmark may be killed at any moment, and several may write to one DIR. The tables show the runs that are there, and
+below them, marked, rows of the estimators.json that DIR has from before for which there are none; `--report` runs none.
+`--figure` draws DIR/estimators.png from the tables (two layers; bars are standard deviations over
+seeds).
 
 `--steps`: milliseconds of CPU time of a training step of `cv` and of `cvd` on the synthetic graphs of these sizes, with
 the paper's settings for AMSGrad and a dropout of 0.5, one thread, blocks of 10 steps in turns: medians, and the median
@@ -36,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import cvgnn
-from common import RECIPE, SHARED, SIZES, load, parser, report
+from common import RECIPE, ROOT, SHARED, SIZES, commit, load, parser, report
 from cvgnn.config import TrainConfig, make_config
 from cvgnn.data import RandomSplit
 from cvgnn.lab.diagnose import diagnose_estimator
@@ -47,14 +50,16 @@ from cvgnn.training.trainer_builder import build_trainer
 
 PLANETOID = ("cora", "citeseer", "pubmed")
 FILES = {"photo": "amazon_photo", "wordnet": "wordnet", "arxiv": "arxiv_guess"}
+GRAPHS = [*PLANETOID, *FILES, "synthetic-20k"]
 EPOCHS = {**dict.fromkeys(PLANETOID, 100), "photo": 30}
+AUTO = {"norm": "layer", "lr": 0.003, "weight_decay": 0.0}
 COLORS = {"ns": "#c1272d", "cv": "#e69f00", "cvd": "#0072b2", "exact": "black"}
 
 
 def main() -> None:
     p = parser(__doc__ or "", "estimators")
     p.add_argument("--data", type=Path, default=SHARED)
-    p.add_argument("--graphs", nargs="+", default=[*PLANETOID, *FILES, "synthetic-20k"])
+    p.add_argument("--graphs", nargs="+", default=GRAPHS)
     p.add_argument("--layers", nargs="+", type=int, default=[2, 3])
     p.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.2, 0.5, 0.8])
     p.add_argument("--fan-outs", nargs="+", type=int, default=[1, 2, 5])
@@ -76,15 +81,16 @@ def main() -> None:
     log = Log(args.out / "estimators.jsonl")
     if not args.report:
         measure(args, log)
-    report("estimators", "Estimators", about, tables(args, log), args.out)
+    found = with_earlier(tables(args, log), args.out / "estimators.json")
+    report("estimators", "Estimators", about, found, args.out)
     if args.figure:
-        draw(args, log)
+        draw(args, found)
 
 
 def measure(args: Any, log: Log) -> None:
     """Every run that the log does not have, the seeds of a graph one after the other."""
     for graph, seed in itertools.product(args.graphs, range(args.seeds)):
-        epochs = args.epochs or EPOCHS.get(graph, 10)
+        epochs = epochs_of(graph, args)
         for K, dropout in itertools.product(args.layers, args.dropout):
             for name, (estimator, D) in columns(args).items():
                 if dropout > 0 or estimator != "cv":
@@ -92,6 +98,11 @@ def measure(args: Any, log: Log) -> None:
                     log.run(run, train, args.data, graph, K, dropout, estimator, D, epochs, seed)
             if args.variance and seed == 0:
                 log.run(["variance", graph, K, dropout, *args.fan_outs], variances, args, graph, K, dropout)
+
+
+def epochs_of(graph: str, args: Any) -> int:
+    """Epochs of a run on a graph."""
+    return args.epochs or EPOCHS.get(graph.removesuffix("/auto"), 10)
 
 
 def columns(args: Any) -> dict[str, tuple[str, int]]:
@@ -105,13 +116,14 @@ def tables(args: Any, log: Log) -> dict[str, list[dict[str, Any]]]:
     accuracy, times, rows, variance = [], [], [], []
     names = list(columns(args))
     for graph, K, dropout in itertools.product(args.graphs, args.layers, args.dropout):
-        epochs = args.epochs or EPOCHS.get(graph, 10)
+        epochs = epochs_of(graph, args)
         found = {n: runs for n in names if (runs := log.seeds([graph, K, dropout, n, epochs]))}
         same = {n: "= cvd" for n in names if n.startswith("cv ") and dropout == 0}
         setting = {"graph": graph, "layers": K, "dropout": dropout}
         if found:
             counts = sorted({len(runs) for runs in found.values()})
             seeds = {"epochs": epochs, "seeds": " to ".join(str(c) for c in (counts[0], counts[-1])[: len(counts)])}
+            setting["commits"] = " ".join(sorted({r["commit"] for runs in found.values() for r in runs}))
             tests = {n: _mean([r["test"] for r in runs]) for n, runs in found.items()}
             accuracy.append(setting | seeds | {n: tests.get(n, same.get(n, "")) for n in names})
             cpu = {n: statistics.median(r["cpu"] for r in runs) for n, runs in found.items()}
@@ -121,6 +133,7 @@ def tables(args: Any, log: Log) -> dict[str, list[dict[str, Any]]]:
             mean_rows = {n: round(statistics.mean(r["rows"] for r in runs)) for n, runs in found.items()}
             rows.append(setting | {n: mean_rows.get(n, "") for n in names})
         if (values := log.done.get(json.dumps(["variance", graph, K, dropout, *args.fan_outs]))) is not None:
+            setting["commits"] = values["commit"]
             variance.append(setting | {n: f"{values[n]:.3g}" if n in values else same.get(n, "") for n in names})
     return {
         "Test accuracy": accuracy,
@@ -128,6 +141,23 @@ def tables(args: Any, log: Log) -> dict[str, list[dict[str, Any]]]:
         "Rows of `P X` in a step": rows,
         "Variance of the gradient given the batch / ||grad F||^2": variance,
     }
+
+
+def with_earlier(found: dict[str, list[dict[str, Any]]], path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The tables, and the rows of an earlier report for settings that they lack."""
+    earlier = json.loads(path.read_text()) if path.exists() else {"tables": {}}
+    for title, rows in earlier["tables"].items():
+        here = [_setting(row) for row in found[title]]
+        at = {"commits": earlier["machine"]["commit"]}
+        found[title] += [{**_setting(row), **at, **row} for row in rows if _setting(row) not in here]
+    for rows in found.values():
+        order = list(dict.fromkeys([*GRAPHS, *(row["graph"] for row in rows)]))
+        rows.sort(key=lambda row: (order.index(row["graph"]), row["layers"], row["dropout"]))
+    return found
+
+
+def _setting(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("graph", "layers", "dropout")}
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -180,7 +210,7 @@ def step_cost(size: str, rounds: int) -> dict[str, Any]:
     }
 
 
-def draw(args: Any, log: Log) -> None:
+def draw(args: Any, found: dict[str, list[dict[str, Any]]]) -> None:
     """Accuracy and variance by fan-out at dropout 0.5, and accuracy by dropout; a column for each graph."""
     import matplotlib
 
@@ -189,29 +219,27 @@ def draw(args: Any, log: Log) -> None:
     from matplotlib.ticker import NullLocator
 
     first, K = args.fan_outs[0], 2
+    accuracy, *_, variance = ({tuple(_setting(row).values()): row for row in rows} for rows in found.values())
     figure, axes = plt.subplots(3, len(args.graphs), figsize=(2.9 * len(args.graphs), 7.4), squeeze=False)
     for column, graph in zip(axes.T, args.graphs, strict=True):
-        epochs = args.epochs or EPOCHS.get(graph, 10)
         for estimator, color in COLORS.items():
-            style = {"color": color, "marker": "o", "markersize": 4, "capsize": 2, "label": estimator}
+            style = {"color": color, "marker": "o", "markersize": 4, "label": estimator}
             style |= {"linestyle": "--"} if estimator == "exact" else {}
 
-            def name(D: int, dropout: float, estimator: str = estimator) -> str:
-                chosen = "cvd" if estimator == "cv" and dropout == 0 else estimator
-                return chosen if chosen == "exact" else f"{chosen} {D}"
+            def cell(table: dict[Any, Any], D: int, p: float, key: tuple[str, str] = (graph, estimator)) -> str:
+                graph, estimator = key
+                name = "cvd" if estimator == "cv" and p == 0 else estimator
+                row = table.get((graph, K, p), {})
+                return str(row.get(name if name == "exact" else f"{name} {D}", ""))
 
             for axis, points in (
-                (column[0], [(D, D, 0.5) for D in args.fan_outs]),
-                (column[2], [(p, first, p) for p in args.dropout]),
+                (column[0], [(D, cell(accuracy, D, 0.5)) for D in args.fan_outs]),
+                (column[2], [(p, cell(accuracy, first, p)) for p in args.dropout]),
             ):
-                found = [(x, log.seeds([graph, K, p, name(D, p), epochs])) for x, D, p in points]
-                tests = [(x, [run["test"] for run in runs]) for x, runs in found if runs]
-                errors = [statistics.stdev(t) / len(t) ** 0.5 if len(t) > 1 else 0.0 for _, t in tests]
-                axis.errorbar([x for x, _ in tests], [statistics.mean(t) for _, t in tests], errors, **style)
-            variance = log.done.get(json.dumps(["variance", graph, K, 0.5, *args.fan_outs]))
-            if variance is not None:
-                values = [variance[name(D, 0.5)] for D in args.fan_outs]
-                column[1].plot(args.fan_outs, values, **{k: v for k, v in style.items() if k != "capsize"})
+                shown = [(x, *map(float, f"{text} ± 0".split(" ± ")[:2])) for x, text in points if text]
+                axis.errorbar(*zip(*shown, strict=True), capsize=2, **style)
+            values = [(D, float(text)) for D in args.fan_outs if (text := cell(variance, D, 0.5))]
+            column[1].plot(*zip(*values, strict=True), **style)
         column[0].set(title=f"{graph}\ndropout 0.5")
         column[1].set(title="dropout 0.5", yscale="log")
         column[2].set(title=f"fan-out {first}", xlabel="dropout")
@@ -239,7 +267,7 @@ class Log:
     def run(self, run: list[Any], measure: Callable[..., dict[str, Any]], *args: Any) -> None:
         """Measure the run if it is not there."""
         if (key := json.dumps(run)) not in self.done:
-            self.done[key] = {"run": run, **measure(*args)}
+            self.done[key] = {"run": run, "commit": commit(ROOT), **measure(*args)}
             with self.path.open("a") as file:
                 file.write(json.dumps(self.done[key]) + "\n")
 
@@ -271,6 +299,7 @@ class Cost(Callback):
 @functools.lru_cache(maxsize=1)
 def open_graph(data: Path, name: str, seed: int) -> cvgnn.Graph:
     """A graph of `data`, with a random split where it has none of its own, or a synthetic preset."""
+    name = name.removesuffix("/auto")
     if name in FILES:
         return cvgnn.read_graph(data / f"{FILES[name]}.npz", split=RandomSplit(seed=seed))
     return cvgnn.load(name, data) if name in PLANETOID else cvgnn.load(name)
@@ -284,6 +313,7 @@ def train(
     result = cvgnn.fit(
         open_graph(data, graph, seed), config=TrainConfig(threads=1), seed=seed, epochs=epochs, dropout=dropout,
         layers=layers, estimator=estimator, num_neighbors=fan_out, eval_every=max(1, epochs // 20), callbacks=[cost],
+        **(AUTO if graph.endswith("/auto") else {}),
     ).result  # fmt: skip
     val, test = (round(100 * result[f"{part}_accuracy"], 4) for part in ("val", "test"))
     return {"val": val, "test": test, "cpu": round(cost.cpu, 3), "seconds": result["train_seconds"], "rows": cost.rows}

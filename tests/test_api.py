@@ -320,3 +320,26 @@ def test_a_folder_that_was_moved_can_be_resumed(tmp_path: Path) -> None:
     shutil.move(tmp_path / "a", tmp_path / "b")
     assert len(cvgnn.fit(GRAPH, resume=tmp_path / "b", epochs=5).records) == 5
     assert json.loads((tmp_path / "b" / "config.json").read_text())["dataset"] == "in-memory"
+
+
+def test_the_pieces_and_fit_build_the_same_network() -> None:
+    """Defaults of the pieces are the fixed ones of `fit`."""
+    graph = cvgnn.load("citeseer")
+    run = cvgnn.fit(graph, defaults="fixed", epochs=3, output="last")
+    model = cvgnn.GCN(in_channels=graph.num_features, out_channels=graph.num_classes)
+    P = cvgnn.Propagation(graph)
+    features = cvgnn.propagate_features(graph, P)
+    cv = cvgnn.ControlVariate(features, model.hidden_widths)
+    cv.initialize(cvgnn.exact_hidden(model, features, P))
+    trainer = cvgnn.Trainer(
+        model=model,
+        estimator=cv,
+        loader=cvgnn.BatchLoader(graph.train_ids, cvgnn.NeighborSampler(P, num_layers=model.num_layers)),
+        optimizer=cvgnn.make_optimizer("adam", model.parameters(), weight_decay=5e-4),
+        task=cvgnn.NodeClassification(graph),
+    )
+    list(trainer.epochs(3))
+    expected = run.model.state_dict()
+    assert expected.keys() == model.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, expected[name]), name

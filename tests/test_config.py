@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +135,13 @@ def test_an_unknown_name_lists_the_known_ones(name: str, value: Any) -> None:
 def test_a_near_miss_gets_a_hint() -> None:
     with pytest.raises(CvgnnError, match=r"unknown optimizer 'amsgrd'; .* \(did you mean 'amsgrad'\?\)"):
         make_config(optimizer="amsgrd")
+
+
+def test_an_unknown_keyword_of_the_class_itself() -> None:
+    with pytest.raises(CvgnnError, match="did you mean 'hidden'"):
+        TrainConfig(hiden=3)  # type: ignore[call-arg]
+    config = TrainConfig(hidden=5)
+    assert copy.deepcopy(config) == pickle.loads(pickle.dumps(config)) == config
 
 
 def test_an_unknown_option_is_refused() -> None:

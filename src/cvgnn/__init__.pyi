@@ -10,6 +10,7 @@ from cvgnn.data import Propagation as Propagation
 from cvgnn.data import SparseFeatures as SparseFeatures
 from cvgnn.data import from_edges as from_edges
 from cvgnn.data import from_pyg as from_pyg
+from cvgnn.data import to_pyg as to_pyg
 from cvgnn.data.io import read_graph as read_graph
 from cvgnn.data.named import load as load
 from cvgnn.errors import CvgnnError as CvgnnError
@@ -24,6 +25,8 @@ from cvgnn.nn import Network as Network
 from cvgnn.nn import SampledSum as SampledSum
 from cvgnn.nn import exact_hidden as exact_hidden
 from cvgnn.nn import exact_logits as exact_logits
+from cvgnn.nn.history_conv import ControlVariateLoader as ControlVariateLoader
+from cvgnn.nn.history_conv import HistoryConv as HistoryConv
 from cvgnn.optim import AdamType as AdamType
 from cvgnn.optim import make_optimizer as make_optimizer
 from cvgnn.registry import register_estimator as register_estimator
@@ -34,6 +37,8 @@ from cvgnn.registry import register_task as register_task
 from cvgnn.sampling import BatchLoader as BatchLoader
 from cvgnn.sampling import NeighborSampler as NeighborSampler
 from cvgnn.sampling import propagate_features as propagate_features
+from cvgnn.sklearn_estimators import GNNClassifier as GNNClassifier
+from cvgnn.sklearn_estimators import GNNRegressor as GNNRegressor
 from cvgnn.training import Callback as Callback
 from cvgnn.training import Evaluator as Evaluator
 from cvgnn.training import NodeClassification as NodeClassification

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, final, get_args, get_type_hints
+from typing import Any, Literal, Self, final, get_args, get_type_hints
 
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number, unknown_name
@@ -45,7 +45,7 @@ class GraphSource(TableOptions):
     """Folder with the data set's raw files; citeseer needs none."""
 
     graph: Path | None = None
-    """Your own graph: a store, an .npz or .pt file, or a folder of CSV or Parquet files (see docs/files.md)."""
+    """Your own graph: a store, an .npz or .pt file, or a folder of CSV, Parquet or Arrow files (see docs/files.md)."""
 
     directed: bool = False
     """Keep the directions of the edges instead of making the graph undirected."""
@@ -292,6 +292,12 @@ class TrainConfig:
     threads: int | None = None
     """Threads for torch; if not given, one for small steps, else all cores."""
 
+    def __new__(cls, **options: Any) -> Self:
+        """A config; a name that is no option is refused with the nearest one, which a dataclass would not name."""
+        for name in options:
+            require_known("option", name, cls.__dataclass_fields__)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(TrainConfig).items():
             choices = get_args(hint)
@@ -326,6 +332,10 @@ class TrainConfig:
         )
         self._check_fan_out()
         require_number("control", self.control, "a number in [0, 1]", at_least=0.0, at_most=1.0)
+        require(
+            self.control == 1.0 or self.estimator not in ("ns", "exact"),
+            f"control has no use with estimator {self.estimator!r}, which has no control variate; leave it out",
+        )
         self._check_own_part("loss", LOSSES)
         if self.metric is not None:
             require_known("metric", self.metric, METRIC_NAMES)
@@ -417,9 +427,6 @@ def make_config(**options: Any) -> TrainConfig:
     >>> make_config(num_neighbors=5).fan_out
     5
     """
-    known = TrainConfig.__dataclass_fields__
-    for name in options:
-        require_known("option", name, known)
     if "num_neighbors" in options:
         given = options["num_neighbors"]
         several = isinstance(given, Sequence) and not isinstance(given, str)

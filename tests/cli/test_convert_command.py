@@ -233,5 +233,11 @@ def test_compact(tmp_path: Path, capsys: Captured) -> None:
     part = open_store(tmp_path / "part")
     assert f"kept {part.num_nodes} of 3000 nodes" in out
     assert (part.PX_normalization, part.test_ids.numel()) == ("mean", 0)
+    assert run(tmp_path / "whole", tmp_path / "same", "--compact", 1, "--propagate", "mean", "--splits", "train", "val",
+               "--memory", "1G") == 0  # fmt: skip
+    for file in (tmp_path / "part").iterdir():
+        assert file.read_bytes() == (tmp_path / "same" / file.name).read_bytes()
+    assert run(tmp_path / "whole", tmp_path / "bad", "--compact", 1, "--memory", "100M") == 2
+    assert "100.0 MiB of memory are too few for this graph; 832.1 MiB do" in capsys.readouterr().err
     assert run(tmp_path / "whole", tmp_path / "bad", "--compact", -1) == 2
     assert "--compact must be 0 or more hops" in capsys.readouterr().err

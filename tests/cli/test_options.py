@@ -16,7 +16,7 @@ import pytest
 
 STORED = Path(__file__).parent / "options.json"
 COMMANDS = [
-    "", "train", "predict", "evaluate", "reproduce", "sweep", "search", "tune", "report", "convert", "partition", "inspect", "datasets", "diagnose",
+    "", "train", "predict", "evaluate", "serve", "export", "card", "completion", "reproduce", "sweep", "search", "tune", "report", "convert", "partition", "inspect", "datasets", "diagnose",
     "diagnose estimator", "diagnose history", "diagnose bias-vs-lr", "diagnose rate", "diagnose bound", "warmup",
 ]  # fmt: skip
 

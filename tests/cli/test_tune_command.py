@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 from pathlib import Path
@@ -97,6 +98,8 @@ def test_spaces_fit_the_graph() -> None:
     assert "residual" in tuning_space(many, {})
     assert "residual" not in tuning_space(few, {})
     assert "lr" not in tuning_space(few, {"lr": 0.1})
+    stored = dataclasses.replace(few, PX=few.x, PX_normalization="sum", validated=True)
+    assert tuning_space(few, {}).keys() - tuning_space(stored, {}).keys() == {"model", "feature_norm"}
     for graph in (few, many):
         space = tuning_space(graph, {})
         chosen = {**TrainConfig().to_dict(), **default_options(graph, "auto")}
@@ -109,3 +112,6 @@ def test_what_cannot_be_tuned(tmp_path: Path) -> None:
     graph: Graph = graph_from_dense(random_adjacency(8, mean_degree=2, weighted=False, seed=3))
     with pytest.raises(CvgnnError, match="unknown option 'epoch'"):
         tune(graph, tmp_path, options={"epoch": 3})
+    space = tuning_space(graph, {})
+    with pytest.raises(CvgnnError, match="nothing is left to tune"):
+        tune(graph, tmp_path, options={name: getattr(TrainConfig(), name) for name in space})

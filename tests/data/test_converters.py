@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from scipy import sparse
 
-from cvgnn.data import Graph, RandomSplit, from_networkx, from_pyg, from_scipy
+from cvgnn.data import Graph, RandomSplit, from_networkx, from_pyg, from_scipy, to_pyg
 from cvgnn.errors import CvgnnError
 from tests.data.io import writers
 from tests.data.io.strategies import graphs
@@ -77,6 +77,7 @@ def test_pyg_round_trip(graph: Graph) -> None:
     assert again.num_classes == graph.num_classes
     assert_same(again, from_pyg(data.to_dict(), directed=graph.directed))
     assert_same(again, from_pyg(writers.to_pyg(graph, sparse_x=True), directed=graph.directed))
+    assert_same(again, from_pyg(to_pyg(graph), directed=graph.directed))
 
 
 def test_scipy_entries() -> None:

@@ -90,9 +90,20 @@ def csv(folder: Path) -> Reader:
 
 
 def parquet(folder: Path) -> Reader:
-    one = writers.write_parquet(make_graph(n=9, features=2, weighted=True), folder / "one")
-    two = writers.write_parquet(make_graph(n=9, features=3), folder / "two", lists=True)
-    files = [*sorted(one.iterdir()), *sorted(two.iterdir())]
+    one = writers.write_columnar(make_graph(n=9, features=2, weighted=True), folder / "one")
+    two = writers.write_columnar(make_graph(n=9, features=3), folder / "two", lists=True)
+    return _columnar(one, two)
+
+
+def arrow(folder: Path) -> Reader:
+    one = writers.write_columnar(make_graph(n=9, features=2, weighted=True), folder / "one", "feather")
+    two = writers.write_columnar(make_graph(n=9, features=3), folder / "two", "arrow", lists=True)
+    three = writers.write_columnar(make_graph(n=9, features=2), folder / "three", "arrow", streamed=True)
+    return _columnar(one, two, three)
+
+
+def _columnar(*folders: Path) -> Reader:
+    files = [file for folder in folders for file in sorted(folder.iterdir())]
     spoil = m.one_of(*m.BYTES, m.spliced([file.read_bytes() for file in files]))
     return Reader(dict.fromkeys(files, spoil), lambda path: used(read_graph(path.parent)))
 
@@ -347,7 +358,8 @@ def diagnosis(folder: Path) -> Reader:
 COUNTS: dict[Callable[[Path], Reader], int] = {
     npz: 1000,
     csv: 750,
-    parquet: 650,
+    parquet: 450,
+    arrow: 450,
     pt: 600,
     store_header: 850,
     store_arrays: 800,

@@ -36,7 +36,7 @@ from tests.faults.readers import COUNTS, READERS, Reader, step
 ROOT = Path(__file__).resolve().parents[2]
 TIMES, SEED = float(os.environ.get("CVGNN_FUZZ", "1")), int(os.environ.get("CVGNN_FUZZ_SEED", "0"))
 GROUPS = {
-    "graph files": ("npz", "csv", "parquet", "pt"),
+    "graph files": ("npz", "csv", "parquet", "arrow", "pt"),
     "stores and raw files": ("store_header", "store_arrays", "planetoid", "arxiv", "flickr", "reddit"),
     "runs": (
         *("checkpoint_json", "checkpoint_tensors", "resume", "saved_run", "config_json", "config_toml", "metrics"),

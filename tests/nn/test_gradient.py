@@ -21,7 +21,7 @@ from torch.nn.utils import parametrizations, parametrize
 from cvgnn.data import Graph, Propagation, SparseFeatures
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import GCN, GCNII, GIN, SAGE, Affine, ControlVariate, Estimator, Network, SampledSum, exact_hidden
-from cvgnn.ops import affine as affine_module
+from cvgnn.ops import fused_layer as fused_module
 from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops import threads as parallel
 from cvgnn.ops.backend import plain
@@ -155,7 +155,7 @@ def smoothed(options: dict[str, Any]) -> tuple[dict[str, Any], Objective]:
 def last_layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both ways to compute the last layer: by torch, and as the one function that threads share on many rows."""
     if request.param == "many rows":
-        monkeypatch.setattr(affine_module, "WORTH_SHARING", 0)
+        monkeypatch.setattr(fused_module, "WORTH_SHARING", 0)
     with thread_count(2):
         yield
 
@@ -242,7 +242,7 @@ def test_every_kind_of_network_is_its_plain_twin(options: dict, sparse: bool, ac
 )
 def test_rows_that_threads_share(options: dict, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer in parts, on a graph with more rows than a part has at least."""
-    for module in (parallel, affine_module):
+    for module in (parallel, fused_module):
         monkeypatch.setattr(module, "WORTH_SHARING", 1)
     monkeypatch.setattr(
         parallel, "WORTH_TWO_ROUNDS", 1 if options.get("K") == 3 else 10**12
@@ -750,7 +750,7 @@ def test_histories_of_another_graph_are_refused(storage: torch.dtype | None) -> 
 
 def test_an_error_in_a_thread_stages_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """And after it everything goes on as if nothing had been."""
-    for module in (parallel, affine_module):
+    for module in (parallel, fused_module):
         monkeypatch.setattr(module, "WORTH_SHARING", 1)
     graph, model, estimator, loader = setting(nodes=4000, batch_size=700)
     batch = next(iter(loader.epoch(1)))

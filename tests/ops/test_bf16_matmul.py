@@ -11,12 +11,13 @@ from torch.nn.functional import cross_entropy, layer_norm
 
 from cvgnn.data import Propagation
 from cvgnn.nn import GCN, ControlVariate, exact_hidden, exact_logits
-from cvgnn.ops import affine as affine_module
 from cvgnn.ops import bf16_matmul as rounded
+from cvgnn.ops import fused_layer as fused_module
 from cvgnn.ops import threads as parallel
-from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.backend import plain
 from cvgnn.ops.dropout import Dropout
+from cvgnn.ops.fused_layer import affine
 from cvgnn.ops.matmul import product, weight_gradient
 from cvgnn.ops.row_input import DenseRows
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
@@ -93,7 +94,7 @@ def test_few_shapes_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("way", ["torch", "fused", "plain"])
 def test_gradient_of_the_differentiable_product(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "fused":
-        for module in (parallel, affine_module):
+        for module in (parallel, fused_module):
             monkeypatch.setattr(module, "WORTH_SHARING", 0)
         monkeypatch.setattr(parallel, "MAX_IMBALANCE", 0.0)  # one range
     A = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -103,7 +104,7 @@ def test_gradient_of_the_differentiable_product(way: str, monkeypatch: pytest.Mo
     rows = DenseRows(lambda first, last: A[first:last].clone(), (6, 5))
     with plain() if way == "plain" else thread_count(2):
         Z = affine(Affine(((rows, W),), b))
-        assert ("_AffineFunction" in str(Z.grad_fn)) == (way == "fused")
+        assert ("_LayerFunction" in str(Z.grad_fn)) == (way == "fused")
         dW, db = torch.autograd.grad((Z * weight).sum(), [W, b])
     assert torch.equal(Z, product(A, W) + b)
     assert torch.equal(dW, weight_gradient(A, weight))

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from cvgnn.errors import CvgnnError
-from cvgnn.ops import affine as affine_module
+from cvgnn.ops import fused_layer as fused_module
 from cvgnn.ops import threads as parallel
-from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.backend import plain, use_compiled
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.fused_layer import (
@@ -24,6 +24,7 @@ from cvgnn.ops.fused_layer import (
     HiddenLayer,
     Sigma,
     activate_in_place,
+    affine,
     hidden_layer,
 )
 from cvgnn.ops.layer_kernels import PART, rows_in_part
@@ -346,13 +347,13 @@ def test_a_hidden_layer_without_bias(kind: str) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", INPUTS)
 def test_an_affine_map_is_its_plain_twin(kind: str, bias: bool, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (parallel, affine_module):
+    for module in (parallel, fused_module):
         monkeypatch.setattr(module, "WORTH_SHARING", 0)
     with thread_count(threads):
         Z, variables = terms(kind, bias=bias)
         assert (len(parallel.row_ranges(N, 1)) > 1) == (threads > 1)
         agree(lambda: [affine(Z)], variables)
-        assert "_AffineFunction" in str(affine(Z).grad_fn)
+        assert "_LayerFunction" in str(affine(Z).grad_fn)
         with torch.no_grad():
             torch.testing.assert_close(affine(Z), both(True, lambda: affine(Z)), rtol=0, atol=1e-10)
 
@@ -373,7 +374,7 @@ def test_a_hidden_layer_in_ranges_is_its_plain_twin(kind: str, monkeypatch: pyte
 @pytest.mark.parametrize("above", ["affine", "hidden", "two terms", "matmul"])
 def test_a_lazy_sum_is_summed_by_the_layer_above(above: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What reads the rows later, by ranges or at once, gets the same values and gradients as the plain twin."""
-    for module in (parallel, affine_module):
+    for module in (parallel, fused_module):
         monkeypatch.setattr(module, "WORTH_SHARING", 0)
     Z, variables = terms("tensor", bias=True)
     S, St = sampled(M, N)[1]
@@ -427,7 +428,7 @@ def test_the_fused_one_refuses_a_second_derivative(monkeypatch: pytest.MonkeyPat
     variables, call = small()
     with pytest.raises(CvgnnError, match="a fused layer has one derivative; for a second one compute within"):
         torch.autograd.grad(sum(t.sum() for t in call(*variables)), variables, create_graph=True)
-    for module in (parallel, affine_module):
+    for module in (parallel, fused_module):
         monkeypatch.setattr(module, "WORTH_SHARING", 0)
     Z, weights = terms("dense", bias=True)
     with thread_count(2), pytest.raises(CvgnnError, match="a fused layer has one derivative"):

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from cvgnn.ops import affine as affine_module
+from cvgnn.ops import fused_layer as fused_module
 from cvgnn.ops import threads
-from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.affine import Affine
+from cvgnn.ops.fused_layer import affine
 from cvgnn.ops.matmul import input_gradient_into, product, product_into, weight_gradient
 from cvgnn.training.machine import thread_count
 
@@ -18,7 +20,7 @@ SHAPES = [(0, 3, 2), (1, 1, 1), (5, 4, 7), (9, 30, 16), (40, 20, 33)]
 def computed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both ways to compute an affine map: by torch's operations, and in ranges that threads share."""
     if request.param == "fused":
-        for module in (threads, affine_module):
+        for module in (threads, fused_module):
             monkeypatch.setattr(module, "WORTH_SHARING", 0)
     with thread_count(2):
         yield

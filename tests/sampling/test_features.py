@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
-from cvgnn.data import Graph, Propagation, from_edges
+from cvgnn.data import Graph, Propagation, SparseFeatures, from_edges
 from cvgnn.errors import CvgnnError
 from cvgnn.reference import dense_P
 from cvgnn.sampling import propagate_features
-from cvgnn.sampling.features import FeatureNorm, SparseInput
+from cvgnn.sampling.features import DenseSource, FeatureNorm, SparseInput, SparseSource
 from tests.build import random_adjacency, sparse_features
 
 N, F = 20, 9
@@ -100,3 +101,23 @@ def test_row_normalised_features(sparse: bool, feature_norm: FeatureNorm, order:
         torch.testing.assert_close(rows, torch.from_numpy(expected), rtol=0, atol=1e-12)
     with pytest.raises(CvgnnError, match="unknown feature_norm 'col'"):
         propagate_features(g, P, feature_norm="col")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("words", "dense"), [(3, False), (40, True)])
+def test_a_sparse_PX_with_many_entries_is_kept_dense(words: int, dense: bool) -> None:
+    """The rows of training nodes decide; the numbers are the same either way, to rounding."""
+    nodes, columns = 2100, 10_000
+    rng = np.random.default_rng(0)
+    hub = np.arange(1, 1051)
+    x = torch.zeros(nodes, columns)
+    x[torch.arange(nodes)[:, None], torch.from_numpy(rng.integers(0, columns, (nodes, words)))] = 1.0
+    edges = np.stack([np.zeros_like(hub), hub])
+    sparse = SparseFeatures.from_scipy(csr_array(x.numpy()))
+    g = from_edges(edges, x=sparse, y=np.zeros(nodes, int), train_ids=[0])  # 1,051 rows of X enter into its row
+    P = Propagation(g)
+    source = propagate_features(g, P, storage=torch.bfloat16 if dense else None)
+    assert isinstance(source, DenseSource if dense else SparseSource)
+    if dense:
+        assert source.rows(torch.tensor([0])).dtype == torch.bfloat16  # type: ignore[union-attr]
+        expected = P.product_sparse(sparse).to_dense()
+        assert torch.equal(propagate_features(g, P).span(0, nodes), expected)

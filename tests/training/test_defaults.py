@@ -29,8 +29,6 @@ def test_few_labels_keep_the_fixed_defaults_with_more_weight_decay() -> None:
     given = {"weight_decay": 0.1, "feature_norm": "none"}
     assert choose_config(graph, "auto", given) == TrainConfig(weight_decay=0.1)
     assert default_options(graph, "fixed") == {}
-    stored = dataclasses.replace(graph, PX=graph.x, PX_normalization="symmetric")
-    assert default_options(stored, "auto") == {"weight_decay": 5e-3}
 
 
 @pytest.mark.parametrize("task", ["edge", "link"])
@@ -50,7 +48,7 @@ def test_auto_is_what_fit_does() -> None:
 def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size: int, epochs: int) -> None:
     class Many:
         train_ids, num_classes, num_nodes = torch.arange(num_train), 3, 2 * num_train
-        label_kind, PX = "classes", None
+        label_kind, PX_normalization, val_ids = "classes", None, torch.arange(3)
 
     config = choose_config(Many(), "auto", {"lr": 0.5, "hidden": 7})  # type: ignore[arg-type]
     assert (config.model, config.norm, config.batch_size, config.epochs) == ("sage", "layer", batch_size, epochs)
@@ -58,16 +56,43 @@ def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size
     assert config.patience == max(5, epochs // 5)
 
 
-def test_a_normalization_or_a_stored_product_is_a_wish_for_a_gcn() -> None:
+def test_a_normalization_is_a_wish_for_a_gcn() -> None:
     class Many:
         train_ids, num_classes, num_nodes = torch.arange(500), 3, 1000
-        label_kind = "classes"
-        PX: torch.Tensor | None = None
+        label_kind, PX_normalization, val_ids = "classes", None, torch.arange(3)
 
     config = choose_config(Many(), "auto", {"normalization": "random-walk"})  # type: ignore[arg-type]
     assert (config.model, config.hidden) == ("gcn", 256)
-    Many.PX = torch.zeros(1)  # a stored P X is of a GCN
-    assert choose_config(Many(), "auto", {}).model == "gcn"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("normalization", "model"), [("symmetric", "gcn"), ("random-walk", "gcn"), ("mean", "sage"), ("sum", "gin")]
+)
+def test_a_stored_product_decides_on_the_model_and_says_so(
+    normalization: str, model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = cvgnn.load("citeseer")
+    stored = dataclasses.replace(plain, PX=plain.x, PX_normalization=normalization, validated=True)
+    with caplog.at_level("INFO", "cvgnn"):
+        config = choose_config(stored, "auto", {})
+    assert (config.model, config.aggregation, config.feature_norm) == (model, normalization, "none")
+    assert f"P X is stored for '{normalization}', of features without a norm" in caplog.text
+    assert choose_config(stored, "auto", {"model": "gcn"}).aggregation == "symmetric"  # what is given wins
+    assert choose_config(stored, "fixed", {}) == TrainConfig()
+
+
+def test_without_validation_nodes_there_is_no_patience() -> None:
+    class Many:
+        train_ids, num_classes, num_nodes = torch.arange(500), 3, 1000
+        label_kind, PX_normalization, val_ids = "classes", None, torch.arange(0)
+
+    assert choose_config(Many(), "auto", {"output": "last"}).patience == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("estimator", ["ns", "exact"])
+def test_a_control_needs_a_control_variate(estimator: str) -> None:
+    with pytest.raises(CvgnnError, match=f"control has no use with estimator '{estimator}'"):
+        make_config(estimator=estimator, control=0.5)
 
 
 def test_paper_and_unknown_defaults() -> None:

@@ -17,6 +17,7 @@ import cvgnn
 from cvgnn.cli.main import main
 from cvgnn.config import make_config
 from cvgnn.data import Graph, Propagation, from_edges, with_edge_labels
+from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose.trainers import fresh_trainer
 from cvgnn.nn import exact_logits
@@ -25,6 +26,7 @@ from cvgnn.training.tasks import EdgeClassification, LinkPrediction, task_of
 from cvgnn.training.tasks.edge_tasks import PairOptions
 from cvgnn.training.trainer_builder import build_trainer
 from tests.build import graph_from_dense, random_adjacency
+from tests.logs import logged
 
 HEADS: list[Any] = ["dot", "hadamard-mlp", "concat-mlp"]
 
@@ -275,6 +277,48 @@ def test_a_table_of_links(finished: dict[str, Path], capsys: Any) -> None:
     assert float(probability) == pytest.approx(1 / (1 + np.exp(-float(score))), rel=1e-5)
 
 
+@pytest.mark.parametrize("head", HEADS)
+def test_another_graph_is_used_whole(head: str, tmp_path: Path, capsys: Any) -> None:
+    """Its own split, or a random share of its edges, is for `evaluate` alone; the run's own graph hides its edges."""
+    file, run = write_npz(tmp_path), tmp_path / "run"
+    words = ["train", "--graph", str(file), "--task", "link", "--head", head, "--epochs", "2", "--defaults", "fixed"]
+    assert main([*words, "--out", str(run)]) == 0
+    (tmp_path / "pairs.csv").write_text("source,target\n0,1\n2,0\n3,4\n")
+    ring = from_edges([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]], x=small_graph(n=60).x[:5], y=[-1] * 5, train_ids=[])
+    for name, other in {
+        "random": small_graph(n=50, seed=3),
+        "split": with_edge_labels(ring, [[0, 2], [1, 3]], edge_split=["val", "test"]),
+        "triangle": from_edges([[0, 1, 2, 3], [1, 2, 0, 4]], x=small_graph(n=60).x[:5], y=[-1] * 5, train_ids=[]),
+    }.items():
+        write_store(other, tmp_path / name)
+        capsys.readouterr()
+        assert main(["predict", str(run), "--graph", str(tmp_path / name), "--edges", str(tmp_path / "pairs.csv")]) == 0
+        printed = [float(line.split(",")[2]) for line in capsys.readouterr().out.splitlines()[1:]]
+        loaded = cvgnn.load_run(run, other)
+        P = Propagation(other)
+        rows = exact_logits(loaded.model, cvgnn.propagate_features(other, P), P)
+        readout = loaded.model.readout
+        assert readout is not None
+        expected = readout(rows[torch.tensor([[0, 2, 3], [1, 0, 4]])]).squeeze(1)
+        assert printed == pytest.approx(expected.tolist(), abs=1e-6)
+        assert torch.allclose(loaded.predict_proba([[0, 1], [2, 0], [3, 4]]), expected.sigmoid(), atol=1e-6)
+    with pytest.raises(CvgnnError, match="link prediction needs a sparse graph"):
+        cvgnn.load_run(run, from_edges(torch.ones(5, 5).nonzero().T, x=ring.x, y=[-1] * 5, train_ids=[])).evaluate()
+    found = cvgnn.load_run(run, small_graph(n=50, seed=3)).evaluate()["metrics"]
+    assert found["test_roc_auc"] is not None
+    moved = tmp_path / "moved.npz"
+    moved.write_bytes(file.read_bytes())
+    (tmp_path / "named.csv").write_text("source,target\nn0,n1\nn2,n0\n")
+    said = []
+    for where in ([], ["--graph", str(moved)]):
+        capsys.readouterr()
+        assert main(["predict", str(run), *where, "--edges", str(tmp_path / "named.csv")]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    result = cvgnn.load_run(run).result
+    assert cvgnn.load_run(run).evaluate()["metrics"]["test_roc_auc"] == pytest.approx(result["test_roc_auc"])
+
+
 BAD_PREDICTIONS = {
     "a node that is not there": (["link", "--edges", "unknown"], "n99 is not a node of the graph"),
     "other columns": (["link", "--edges", "columns"], "has no column 'source'"),
@@ -432,3 +476,13 @@ def test_a_graph_without_labels_trains_for_links(tmp_path: Path) -> None:
     # Classes of pairs in PyG's fields, as RandomLinkSplit writes them.
     data.edge_label_index, data.edge_label = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), torch.tensor([0.0, 1, 1, 0])
     assert cvgnn.fit(data, epochs=1, output="last").task.name == "edge"
+
+
+def test_labels_of_nodes_and_of_edges() -> None:
+    """`auto` takes those of nodes, and says so."""
+    graph = labelled(small_graph())
+    for task, said in {"auto": True, "node": False, "edge": False}.items():
+        with logged() as lines:
+            run = cvgnn.fit(graph, task=task, epochs=1)
+        assert run.task.name == ("edge" if task == "edge" else "node")
+        assert any("task 'node' learns those of nodes; for those of edges give task 'edge'" in x for x in lines) == said

@@ -76,25 +76,34 @@ def sparse_graph() -> Graph:
     return random_graph(n, SparseFeatures(entries * torch.arange(n + 1), indices, values, 5000))
 
 
-GRAPHS = {"dense": dense_graph, "sparse": sparse_graph}
+def few_labels_graph() -> Graph:
+    """Of 50,000 nodes 300 are trained on or evaluated, by their neighborhoods."""
+    graph = dense_graph()
+    split = {f"{part}_ids": torch.arange(100 * i, 100 * (i + 1)) for i, part in enumerate(("train", "val", "test"))}
+    return dataclasses.replace(graph, **split, validated=True)
+
+
+GRAPHS = {"few labels": few_labels_graph, "dense": dense_graph, "sparse": sparse_graph}
 SMALL: dict[str, Any] = {"batch_size": 512, "output": "last"}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "cv": ("dense", {**SMALL, "hidden": 256}),
     "cv, bfloat16": ("dense", {**SMALL, "hidden": 256, "history_dtype": "bfloat16"}),
     "cv, all bfloat16": ("dense", {**SMALL, "hidden": 64, "history_dtype": "bfloat16", "feature_dtype": "bfloat16"}),
     "cv, 3 layers": ("dense", {**SMALL, "hidden": 128, "layers": 3}),
+    "few labels": ("few labels", {**SMALL, "hidden": 256}),
     "sparse": ("sparse", {**SMALL, "hidden": 64}),
 }
 
 
 def shaped(n: int, features: int, *, classes: int = 10, **fields: Any) -> Graph:
-    """A graph of any size that takes no memory: all rows are one."""
+    """A graph of any size that takes no memory: all rows are one. All nodes are evaluated."""
     return dataclasses.replace(
         make_graph(),
         indptr=torch.zeros(1, dtype=torch.int64).expand(n + 1),
         indices=torch.zeros(0, dtype=torch.int32),
         x=torch.zeros(1, 1).expand(n, features),
         y=torch.zeros(1, dtype=torch.int64).expand(n),
+        val_ids=torch.zeros(1, dtype=torch.int64).expand(n),
         num_classes=classes,
         validated=True,
         **fields,
@@ -160,7 +169,8 @@ def test_no_control_variate_no_histories(estimator: str) -> None:
 def test_one_layer_has_nothing_hidden() -> None:
     found = parts(shaped(10_000, 8, classes=5), layers=1)
     assert found["histories"] == 0
-    assert found["evaluation"] == 10_000 * 4 * (2 + 2) * 5  # logits, and the pieces they are summed in
+    # The rows of logits, those of the split again, and rows of X.
+    assert found["evaluation"] == 4 * (10_000 * 5 + 10_022 * 5 + 10_000 * 8)
 
 
 def test_float64_takes_twice_as_much() -> None:

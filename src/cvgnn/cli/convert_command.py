@@ -56,7 +56,7 @@ def convert_command(command: ConvertCommand, argv: Sequence[str]) -> int:
             else:
                 compact_store(
                     graph, command.out, hops=command.compact, splits=command.splits,
-                    propagate=propagate or "symmetric", progress=progress,
+                    propagate=propagate or "symmetric", progress=progress, **_memory_for_columns(command, graph),
                 )  # fmt: skip
                 whole, graph = graph, open_store(command.out)
                 nodes, entries = f"{graph.num_nodes} of {whole.num_nodes}", f"{graph.num_edges} of {whole.num_edges}"
@@ -84,6 +84,8 @@ def _memory_for_tables(command: ConvertCommand, source: GraphSource, split: Rand
     """Bytes for a conversion piece by piece; None for one in memory."""
     given = None if command.memory is None else parse_bytes(command.memory)
     if not command.source.is_dir() or is_store(command.source):
+        if command.compact is not None:
+            return None
         require(given is None, f"--memory is for folders of tables; {command.source} is none, so leave it out")
         return None
     plan = ingest.plan_ingest(command.source, split, TableOptions(**source.table_options()))
@@ -102,6 +104,15 @@ def _memory_for_tables(command: ConvertCommand, source: GraphSource, split: Rand
     if plan.has_split:
         refuse_split_options(source, command.source.resolve().name, "given")
     return given - plan.least
+
+
+def _memory_for_columns(command: ConvertCommand, graph: Graph) -> dict[str, int]:
+    """What `--memory` leaves `compact_store` for columns of `X`; more of them at a time are fewer passes over `A`."""
+    if command.memory is None:
+        return {}
+    given, least = parse_bytes(command.memory), ingest.BASE_BYTES + ingest.NODE_BYTES * graph.num_nodes + _LEAST
+    require(given >= least, f"{format_bytes(given)} of memory are too few for this graph; {format_bytes(least)} do")
+    return {"memory": given - least}
 
 
 def _refuse_used(out: Path) -> None:

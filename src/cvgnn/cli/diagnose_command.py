@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cvgnn.cli.diagnose_options import DiagnoseCommand
     from cvgnn.lab.diagnose import Diagnosis
 
-_COMMANDS = {
+COMMANDS = {
     "estimator": ("EstimatorCommand", "diagnose_estimator"),
     "history": ("HistoryCommand", "diagnose_history"),
     "bias-vs-lr": ("BiasCommand", "diagnose_bias"),
@@ -63,11 +63,11 @@ def diagnose_command(argv: Sequence[str]) -> int:
         print(__doc__, end="")
         return 0
     kind, *argv = argv
-    require_known("diagnosis", kind, _COMMANDS)
+    require_known("diagnosis", kind, COMMANDS)
     from cvgnn.cli import diagnose_options
     from cvgnn.cli.argv import is_given
 
-    options, function = _COMMANDS[kind]
+    options, function = COMMANDS[kind]
     command = _parse(getattr(diagnose_options, options), argv, kind=kind)
     command.check()
     started = time.monotonic()

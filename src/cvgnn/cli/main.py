@@ -7,15 +7,19 @@ commands:
   inspect    what a graph holds, what becomes of its columns, and what looks suspicious, without training
   predict    classes, probabilities or embeddings of nodes from a finished run
   evaluate   every metric of a finished run, a table of its classes, the confusion matrix, the calibration
+  serve      predictions of a finished run over HTTP, for programs and browsers
+  export     the dense part of a finished run as safetensors, torch.export or ONNX programs, with a model card
+  card       the model card of a finished run, in Markdown
   reproduce  the paper's Table 5 from its tuned settings, by its protocol and by the validation protocol
   sweep      a grid of runs over any options, on all cores, resumable
   search     settings chosen by Optuna: ranges of any options, several machines on one study, resumable
   tune       good settings for your graph in a given number of minutes, and the command that trains with them
   report     one HTML file about runs: curves, tables, heat maps, and where every number comes from
   diagnose   bias and variance of the gradient, age of the histories, rate of convergence, on your graph
-  convert    turn your graph (npz, CSV, Parquet, pt) into a store that opens at once, whatever its size
+  convert    turn your graph (npz, CSV, Parquet, Arrow, pt) into a store that opens at once, whatever its size
   partition  cut a graph into shards, to train on it with several processes or machines
   datasets   the named data sets: their sizes, and whether they are on this machine
+  completion the script that completes commands and options in bash, zsh or fish
   warmup     compile all kernels ahead of the first run, for a container image
 
 examples:
@@ -30,8 +34,9 @@ examples:
   cvgnn train --help                              every option with its meaning and default
 
 Every command takes --quiet (only results, warnings and errors), --verbose (details such as checkpoints and threads),
---json (the result as one JSON object on standard output, and everything else on standard error) and
---plugin MODULE (import your module first, which registers models, estimators, optimizers or losses: docs/custom.md).
+--json (the result as one JSON object on standard output, and everything else on standard error),
+--plugin MODULE (import your module first, which registers models, estimators, optimizers or losses: docs/custom.md) and
+--config FILE.toml (options from a file; those on the command line count more: docs/config.md).
 cvgnn --version prints the version. Results, figures and the method: see the README and docs/.
 """
 
@@ -54,7 +59,10 @@ from cvgnn._version import __version__
 from cvgnn.errors import CvgnnError, Interrupted, Stopped, require_known
 
 _HELP = __doc__ or ""
-_COMMANDS = re.findall(r"^  (\w+)  ", _HELP, flags=re.MULTILINE)  # the help is the one list of them
+COMMANDS = re.findall(
+    r"^  (\w+) +[a-z]", _HELP.partition("examples:")[0], flags=re.MULTILINE
+)  # the help is the one list of them
+_MODULE = "a module, such as --plugin my_models"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,10 +99,12 @@ def _dispatch(arguments: list[str]) -> int:
     for name in ("--quiet", "--verbose", "--json"):
         parser.add_argument(name, action="store_true")
     parser.add_argument("--plugin", action="append", default=[])
+    parser.add_argument("--config")
     try:
         given, argv = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
-        raise CvgnnError(f"{error.argument_name} {error.message}; name a module, such as --plugin my_models") from None
+        example = "a file, such as --config options.toml" if error.argument_name == "--config" else _MODULE
+        raise CvgnnError(f"{error.argument_name} {error.message}; name {example}") from None
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(f"cvgnn {__version__}{_HELP.removeprefix('cvgnn')}", end="")
         return 0
@@ -102,7 +112,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"cvgnn {__version__}")
         return 0
     command, *rest = argv
-    require_known("command", command, _COMMANDS)
+    require_known("command", command, COMMANDS)
     from cvgnn.cli.output import compile_bar, json_output, logging_to_console
 
     if given.plugin:
@@ -110,9 +120,30 @@ def _dispatch(arguments: list[str]) -> int:
 
         for plugin in given.plugin:
             import_plugin(plugin)
+    if given.config is not None and not {"-h", "--help"} & set(rest):
+        rest = _with_config(command, rest, given.config)
     level = logging.DEBUG if given.verbose else logging.WARNING if given.quiet else logging.INFO
     with logging_to_console(level), json_output() if given.json else nullcontext(), compile_bar():
         return run_command(command, rest)
+
+
+def _with_config(command: str, argv: list[str], file: str) -> list[str]:
+    """The arguments with the options of the file of `--config`."""
+    from pathlib import Path
+
+    from cvgnn.cli.config_file import with_config
+
+    if command == "diagnose":
+        from cvgnn.cli import diagnose_options
+        from cvgnn.cli.diagnose_command import COMMANDS as DIAGNOSES
+
+        name = DIAGNOSES.get(argv[0], ("",))[0] if argv else ""
+        kind = getattr(diagnose_options, name, None)
+    else:
+        from cvgnn.cli import options
+
+        kind = getattr(options, f"{command.capitalize()}Command")
+    return argv if kind is None else with_config(kind, command, argv, Path(file), commands=COMMANDS)
 
 
 def run_command(command: str, argv: list[str]) -> int:

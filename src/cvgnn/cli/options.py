@@ -17,7 +17,7 @@ import tyro
 from cvgnn.cli.argv import RunCount, option, parse, require_at_least, require_booleans
 from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data.table_options import TableOptions
-from cvgnn.errors import require, require_known, require_number
+from cvgnn.errors import require, require_integer, require_known, require_number
 from cvgnn.utils.formatting import parse_bytes
 
 
@@ -39,6 +39,26 @@ class Command:
     def parse(cls, argv: Sequence[str], *, prog: str) -> Self:
         """The options in argv; `--help` and unknown options end the program here."""
         return parse(cls, argv, prog=prog, flags=cls.flags)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EveryCommand:
+    """The options of every command, which `main` parses, for the scripts of cvgnn completion."""
+
+    quiet: bool = False
+    """Only results, warnings and errors."""
+
+    verbose: bool = False
+    """Details such as checkpoints and threads."""
+
+    json: bool = False
+    """The result as one JSON object."""
+
+    plugin: tuple[str, ...] = ()
+    """Import this module first."""
+
+    config_file: Annotated[Path | None, tyro.conf.arg(name="config")] = None
+    """Options from a .toml file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +162,9 @@ class TrainCommand(Command):
     timeout: float = 300.0
     """With several ranks: seconds after which a rank that does not answer ends the run."""
 
+    print_config: bool = False
+    """Print all options of the run, those that were chosen for the graph too, as a file for --config; train nothing."""
+
     exact: bool = False
     """With --resume: refuse other versions of cvgnn, torch or numpy and another processor, which may change the last
     bits of the result; without this option they are a warning."""
@@ -150,7 +173,7 @@ class TrainCommand(Command):
 
     def check(self) -> None:
         """Refuse what can be judged at once."""
-        require_booleans(self, "check_memory", "exact")
+        require_booleans(self, "check_memory", "exact", "print_config")
         require_at_least(self, ranks=1)
         require_number("timeout", self.timeout, "a number of at least 1", at_least=1.0)
 
@@ -182,7 +205,8 @@ class TrainCommand(Command):
 class InspectCommand(GraphFile):
     """Show nodes, edges, classes, splits and columns of a graph, and what looks suspicious; nothing is trained.
 
-    PATH is a folder with nodes and edges as .csv or .parquet, an .npz or .pt file, or a store (see docs/files.md).
+    PATH is a folder with tables nodes and edges (.csv, .parquet, .arrow), an .npz or .pt file, or a store (see
+    docs/files.md).
     """
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
@@ -207,7 +231,7 @@ class PredictCommand(FinishedRun):
     numbers of graphs."""
 
     edges: Path | None = None
-    """Tasks edge and link: table of pairs of nodes, .csv or .parquet, with the columns source and target."""
+    """Tasks edge and link: table of pairs of nodes, .csv, .parquet or .arrow, with the columns source and target."""
 
     columns: tuple[str, ...] = ()
     """Columns to write, in this order: node, class, probability, label, split, p_CLASS for one class, or
@@ -250,6 +274,78 @@ class EvaluateCommand(FinishedRun):
 
     graph: Path | None = None
     """The graph, if it is no longer where the run read it, or another labelled one with the same features."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeCommand(FinishedRun):
+    """Answer requests over HTTP with the model of a finished run: predictions, embeddings, and a page to try it.
+
+    Nodes of the graph by their ids, and new nodes by their features and neighbors; see docs/serving.md.
+    Needs Starlette and uvicorn: pip install 'cvgnn[serve]'. Ctrl-C or SIGTERM ends it after the requests in flight.
+    """
+
+    graph: Path | None = None
+    """The graph, if it is no longer where the run read it, or another one with the same features or columns."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Any but this machine's own needs a token."""
+
+    port: int = 8000
+    """Port to listen on; 0 = a free one."""
+
+    token: str | None = None
+    """What a request must send as Authorization: Bearer TOKEN. Other users of the machine see options: better set the
+    environment variable CVGNN_TOKEN."""
+
+    def check(self) -> None:
+        """Refuse what can be judged at once."""
+        require_integer("--port", self.port, at_least=0, at_most=65535)
+        require(self.token != "", "--token is empty; leave it out, or give one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportCommand(FinishedRun):
+    """Write the dense part of a finished run for other programs: a program for each layer, and a model card.
+
+    Between two programs stands a product with the graph's sparse matrix; docs/export.md has an example with SciPy.
+    For tasks with labels at nodes: node, multilabel, regression.
+    """
+
+    flags = True
+
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    """Folder to write, new or empty."""
+
+    format: Literal["safetensors", "torch-export", "onnx"] = "safetensors"
+    """safetensors = weights, and the programs as JSON; torch-export = .pt2 files; onnx = .onnx files, which needs the
+    package onnx (pip install 'cvgnn[export]')."""
+
+    graph: Path | None = None
+    """The graph, if it is no longer where the run read it."""
+
+    push_to_hub: Annotated[str | None, tyro.conf.arg(metavar="USER/NAME")] = None
+    """Also upload the folder to this repository of the Hugging Face Hub, a new one is private (pip install
+    'cvgnn[hub]')."""
+
+    def check(self) -> None:
+        """Refuse what can be judged at once."""
+        require_known("format", self.format, ("safetensors", "torch-export", "onnx"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardCommand(Command):
+    """Print the model card of a finished run: data, settings, metrics with their protocol, command and versions."""
+
+    flags = True
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder that cvgnn train --out has written."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.md")] = None
+    """File to write; printed if not given."""
+
+    force: bool = False
+    """Replace the file of --out if it exists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -454,7 +550,8 @@ class ReportCommand(Command):
 class ConvertCommand(GraphFile):
     """Convert a graph to a store: a folder that opens at once, whatever its size.
 
-    IN is an .npz or .pt file, a folder with nodes and edges as .csv or .parquet, or a store (see docs/files.md).
+    IN is an .npz or .pt file, a folder with tables nodes and edges (.csv, .parquet, .arrow), or a store (see
+    docs/files.md).
     """
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IN")]
@@ -476,7 +573,8 @@ class ConvertCommand(GraphFile):
 
     memory: str | None = None
     """Memory to use at most, such as 8G, for a folder of tables: it is then converted piece by piece, whatever its
-    size. Without it, this is done where the tables would not fit into the free memory."""
+    size. Without it, this is done where the tables would not fit into the free memory. With --compact: more memory
+    makes fewer passes over the edges."""
 
     train_fraction: float = 0.6
     """Share of the labelled nodes in a random split's training set."""
@@ -549,3 +647,20 @@ class WarmupCommand(Command):
 
     Call it in the build of a container image, with NUMBA_CACHE_DIR set to a folder of the image. See docs/install.md.
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionCommand(Command):
+    """Print a script that completes commands, options and values of options in a shell.
+
+    bash: cvgnn completion bash > ~/.local/share/bash-completion/completions/cvgnn
+    zsh:  cvgnn completion zsh > ~/.zfunc/_cvgnn      (with fpath+=~/.zfunc before compinit in ~/.zshrc)
+    fish: cvgnn completion fish > ~/.config/fish/completions/cvgnn.fish
+    """
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional]
+    """Of which shell."""
+
+    def check(self) -> None:
+        """Refuse other shells."""
+        require_known("shell", self.shell, ("bash", "zsh", "fish"))

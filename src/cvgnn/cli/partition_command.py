@@ -10,7 +10,7 @@ from cvgnn.cli.output import Output, set_result
 from cvgnn.config import GraphSource, make_config
 from cvgnn.distributed.cost import rank_bytes, sent_bytes
 from cvgnn.distributed.partition import Partition, partition_graph
-from cvgnn.training.defaults import default_options
+from cvgnn.training.defaults import MODEL_OF, default_options
 from cvgnn.training.graph_source import load_source
 from cvgnn.utils.formatting import format_bytes
 from cvgnn.utils.progress import ProgressReporter
@@ -20,10 +20,9 @@ def partition_command(command: PartitionCommand, argv: Sequence[str]) -> int:
     """Write the shards, and print their quality and cost."""
     output, start = Output(ignore_write_errors=False), time.monotonic()
     graph = load_source(GraphSource(graph=command.source))
-    models = {"mean": "sage", "sum": "gin", "symmetric": "gcn", "random-walk": "gcn"}
     options = {**default_options(graph, "auto"), "feature_norm": command.feature_norm}
     if command.propagate is not None:
-        options["model"] = models[command.propagate]
+        options["model"] = MODEL_OF[command.propagate]
     config = make_config(**options)
     propagate = command.propagate or ("mean" if config.model == "sage" else "symmetric")
     with ProgressReporter("writing") as progress:

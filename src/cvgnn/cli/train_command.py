@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from cvgnn._version import __version__
 from cvgnn.cli.argv import is_given, option
+from cvgnn.cli.config_file import as_toml
 from cvgnn.cli.console import TrainProgress
 from cvgnn.cli.options import TrainCommand
 from cvgnn.cli.output import given_globally, only_errors, set_result
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.distributed.partition import Partition, is_partition
 from cvgnn.distributed.ranks import Ranks
 from cvgnn.distributed.sharded_run import RankLog, ShardedProcesses, check_ranks, launch
@@ -61,6 +64,9 @@ def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> 
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")
         given = {name: value for name, value in vars(config).items() if is_given(argv, name)}
         config = choose_config(graph, defaults, given)
+    if command.print_config:
+        print(_settings(command, config), end="")
+        return 0
     check(graph, config, memory=command.check_memory and sharded is None)
     callbacks: list[Callback] = []
     if sharded is not None:
@@ -93,6 +99,18 @@ def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> 
         console.summary(run.result, path)
         set_result({**run.result, "out": None if path is None else str(path)})
     return 0
+
+
+def _settings(command: TrainCommand, config: TrainConfig) -> str:
+    """What `--print-config` prints: every option that decides the result."""
+    default = TrainConfig().to_dict()
+    own = {name: value for name, value in command.source.to_dict().items() if value != getattr(GraphSource(), name)}
+    # TOML has no None; the command line reads the word.
+    values = {
+        name: "None" if value is None and default[name] is not None else value
+        for name, value in config.to_dict().items()
+    }
+    return as_toml({**own, "defaults": "fixed", **values}, f"cvgnn train --config FILE, cvgnn {__version__}")
 
 
 def _event_folder(command: TrainCommand) -> Path | None:

@@ -5,6 +5,7 @@ from cvgnn.data.converters import as_graph as as_graph
 from cvgnn.data.converters import from_networkx as from_networkx
 from cvgnn.data.converters import from_pyg as from_pyg
 from cvgnn.data.converters import from_scipy as from_scipy
+from cvgnn.data.converters import to_pyg as to_pyg
 from cvgnn.data.edge_split import with_edge_labels as with_edge_labels
 from cvgnn.data.edges import from_edges as from_edges
 from cvgnn.data.graph import Graph as Graph

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cvgnn.data.array_converter import GraphOptions, checked_csr, from_arrays, split_mask
 from cvgnn.data.edge_split import with_edge_labels
 from cvgnn.data.graph import Graph
 from cvgnn.data.node_ids import name_nodes, number_labels
+from cvgnn.data.sparse_features import SparseFeatures
 from cvgnn.data.split import SPLITS, RandomSplit
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.utils.formatting import join_printable
@@ -160,6 +162,36 @@ def from_pyg(data: Any, *, split: RandomSplit | None = None, directed: bool = Fa
         options["train_ids"], options["val_ids"], options["test_ids"] = (split_mask(fields, p, len(y)) for p in SPLITS)
     graph = from_arrays(edge_index, x=x, y=y, edge_weight=_pyg_weight(fields), directed=directed, **options)
     return _with_pyg_pairs(graph, fields) if pairs else graph
+
+
+def to_pyg(graph: Graph) -> Any:
+    """A graph as `torch_geometric.data.Data`; `from_pyg` with the same `directed` gives it back.
+
+    Fields are `x` (a sparse COO tensor for sparse features), `edge_index` with every undirected edge in both
+    directions, `edge_weight` where edges have weights, `y`, the masks `train_mask`, `val_mask` and `test_mask`, and
+    `edge_label_index`, `edge_label` and `edge_split` where pairs have labels.
+
+    >>> from cvgnn.data.edges import from_edges
+    >>> to_pyg(from_edges([[0], [1]], x=np.eye(3), y=[0, 1, 0], train_ids=[0, 1]))
+    Data(x=[3, 3], edge_index=[2, 2], y=[3], train_mask=[3], val_mask=[3], test_mask=[3])
+    """
+    pyg = import_optional("torch_geometric.data", extra="pyg", purpose="to_pyg")
+    require(graph.graph_ids is None, "to_pyg is for one graph, not for a set of graphs")
+    require(graph.cutout is None, "to_pyg is for a whole graph, not for a compact one")
+    x, fields = graph.x, {}
+    if isinstance(x, SparseFeatures):
+        places = torch.stack([torch.arange(x.shape[0]).repeat_interleave(x.indptr.diff()), x.indices.long()])
+        # COO: of CSR torch warns that it is new. Sorted and without repeats, so it is coalesced as it is.
+        x = torch.sparse_coo_tensor(places, x.values, tuple(x.shape), check_invariants=True, is_coalesced=True)
+    for part in SPLITS:
+        mask = torch.zeros(len(graph.y), dtype=torch.bool)
+        mask[getattr(graph, f"{part}_ids")] = True
+        fields[f"{part}_mask"] = mask
+    pairs = {name: getattr(graph, name) for name in ("edge_weight", "edge_label_index", "edge_label", "edge_split")}
+    target = torch.repeat_interleave(torch.arange(graph.num_nodes), graph.degree)
+    edge_index = torch.stack([graph.indices.long(), target])
+    given = {name: value for name, value in pairs.items() if value is not None}
+    return pyg.Data(x=x, edge_index=edge_index, y=graph.y, **fields, **given)
 
 
 def _with_pyg_pairs(graph: Graph, fields: Mapping[str, Any]) -> Graph:

@@ -127,6 +127,10 @@ class Graph:
         self._check_names()
         self.check_edge_labels()
 
+    def __deepcopy__(self, memo: object) -> Graph:
+        """The graph itself, which does not change: scikit-learn copies an estimator's parameters for every fit."""
+        return self
+
     @property
     def num_nodes(self) -> int:
         """`N`."""

@@ -91,10 +91,13 @@ class Propagation:
             `[N, d]`.
         """
         out = torch.empty(H.shape, dtype=dtype or self.dtype, device=H.device)
-        self.product_into(out, H, row_scale=row_scale)
+        with ProgressReporter("product with P") as progress:
+            self.product_into(out, H, row_scale=row_scale, progress=progress)
         return out
 
-    def product_into(self, out: Tensor, H: Tensor, *, row_scale: Tensor | None = None) -> None:
+    def product_into(
+        self, out: Tensor, H: Tensor, *, row_scale: Tensor | None = None, progress: ProgressCallback = no_progress
+    ) -> None:
         """Compute `out = P diag(row_scale) H`, some columns at a time.
 
         `out` and `H` may be memory-mapped files: the rest of the memory is two matrices of `N` rows and few columns.
@@ -102,7 +105,7 @@ class Propagation:
         """
         right = self._right(row_scale)[:, None]
         if self.multiplies_by_lines(H):
-            self._product_by_lines(out, H, right)
+            self._product_by_lines(out, H, right, progress)
             return
         width = max(1, _ELEMENTS_PER_PIECE // self.num_nodes)
         blocks = list(row_blocks(self.indptr.cpu().numpy(), _ENTRIES_PER_CHUNK))
@@ -114,6 +117,8 @@ class Propagation:
                 if self.self_loop:
                     piece.add_(scaled[first:last])
                 out[first:last, columns] = piece.mul_(self.left[first:last, None])
+                done = left_column + last / self.num_nodes * min(width, H.shape[1] - left_column)
+                progress("columns", done / H.shape[1])
 
     def multiplies_by_lines(self, H: Tensor) -> bool:
         """Whether `P H` is computed a cache line of columns at a time: its memory does not depend on their number.
@@ -123,18 +128,17 @@ class Propagation:
         small = self.num_nodes <= MOST_ROWS and self.indices.numel() * H.shape[1] >= WORTH_SHARING
         return small and self.edge_weight is None and self.dtype == torch.float32 and use_compiled(H)
 
-    def _product_by_lines(self, out: Tensor, H: Tensor, right: Tensor) -> None:
+    def _product_by_lines(self, out: Tensor, H: Tensor, right: Tensor, progress: ProgressCallback) -> None:
         scaled, total = (torch.zeros(self.num_nodes, LINE, dtype=self.dtype) for _ in range(2))
-        with ProgressReporter("product with P") as progress:
-            for left_column in range(0, H.shape[1], LINE):
-                columns = H[:, left_column : left_column + LINE]
-                d = columns.shape[1]  # of the last piece fewer: what the others hold then is not used
-                torch.mul(columns, right, out=scaled[:, :d])
-                sum_lines(self.indptr.numpy(), self.indices.numpy(), scaled, total.zero_())
-                if self.self_loop:
-                    total.add_(scaled)
-                out[:, left_column : left_column + d] = total.mul_(self.left[:, None])[:, :d]
-                progress("columns", (left_column + d) / H.shape[1])
+        for left_column in range(0, H.shape[1], LINE):
+            columns = H[:, left_column : left_column + LINE]
+            d = columns.shape[1]  # of the last piece fewer: what the others hold then is not used
+            torch.mul(columns, right, out=scaled[:, :d])
+            sum_lines(self.indptr.numpy(), self.indices.numpy(), scaled, total.zero_())
+            if self.self_loop:
+                total.add_(scaled)
+            out[:, left_column : left_column + d] = total.mul_(self.left[:, None])[:, :d]
+            progress("columns", (left_column + d) / H.shape[1])
 
     def product_sparse(
         self, X: SparseFeatures, *, row_scale: Tensor | None = None, needed: Tensor | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 
 from cvgnn.data.graph import IDS, Graph
 from cvgnn.data.sparse_features import SparseFeatures
+from cvgnn.ops.row_sum import row_blocks
+
+_ENTRIES_PER_BLOCK = 1 << 22  # of A, that are handled together
 
 
 def induced_subgraph(graph: Graph, ids: Tensor) -> Graph:
@@ -64,6 +68,37 @@ def row_entries(indptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
     before = np.cumsum(lengths) - lengths
     positions: np.ndarray = np.arange(lengths.sum()) + np.repeat(indptr[rows] - before, lengths)
     return positions
+
+
+def within(graph: Graph, nodes: np.ndarray, hops: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which nodes are at most `hops` hops from `nodes`, and which are closer: two masks `[N]`; in bounded memory.
+
+    >>> from cvgnn.data.edges import from_edges
+    >>> path = from_edges([[0, 1, 2], [1, 2, 3]], x=torch.eye(4), y=[0, 0, 0, 0], train_ids=[0])
+    >>> within(path, np.array([0]), 2)[0].tolist()
+    [True, True, True, False]
+    """
+    indptr, indices = graph.indptr.numpy(), graph.indices.numpy()
+    kept = np.zeros(graph.num_nodes, dtype=bool)
+    kept[nodes] = True
+    complete = np.zeros_like(kept)
+    frontier = np.flatnonzero(kept)
+    for _ in range(hops):
+        complete[frontier] = True
+        reached = np.zeros_like(kept)
+        for part in blocks_of_nodes(indptr, frontier):
+            reached[indices[row_entries(indptr, part)]] = True
+        reached &= ~kept
+        kept |= reached
+        frontier = np.flatnonzero(reached)
+    return kept, complete
+
+
+def blocks_of_nodes(indptr: np.ndarray, nodes: np.ndarray) -> Iterator[np.ndarray]:
+    """The nodes in parts whose rows of `A` have a bounded number of entries."""
+    cumulative = np.concatenate([[0], np.cumsum(indptr[nodes + 1] - indptr[nodes])])
+    for first, last in row_blocks(cumulative, _ENTRIES_PER_BLOCK):
+        yield nodes[first:last]
 
 
 def offsets(row: np.ndarray, num_rows: int) -> Tensor:

@@ -321,6 +321,7 @@ class Partition:
             class_names=None if names is None else tuple(names),
             split=self.fields["split"],
             directed=self.fields["directed"],
+            PX_normalization=self.fields["PX_normalization"],  # the shards have P X
             validated=True,
         )
         """Labels, split, names and degrees. Its edges and features are zeros: the real ones are in the shards."""

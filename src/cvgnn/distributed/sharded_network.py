@@ -23,13 +23,12 @@ from cvgnn.distributed.partition import Shard
 from cvgnn.distributed.ranks import Ranks, nothing, tree_sum
 from cvgnn.distributed.shard_sampler import ShardedBlock, ShardSampler
 from cvgnn.nn import Estimator, Network
-from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import Correction, HiddenLayer, Sigma, activate_in_place, hidden_layer
+from cvgnn.ops.fused_layer import Correction, HiddenLayer, Sigma, activate_in_place, affine, hidden_layer
 from cvgnn.ops.row_input import DenseRows, RowInput
 from cvgnn.ops.row_sum import weighted_sum
 from cvgnn.sampling import Batch, FeatureSource
-from cvgnn.training.guard import is_finite
 
 _ELEMENTS_PER_EXCHANGE = 1 << 22
 """Of a block of targets in exact inference: bounds what a rank holds of other ranks' sums."""
@@ -226,16 +225,11 @@ class ShardedNetwork:
         self._sum_gradients()
 
     def _sum_gradients(self) -> None:
-        """The sum of the shards' gradients, pairwise in their order, on every rank.
-
-        A history row that is not finite makes it NaN: then all ranks refuse the step that one must refuse.
-        """
+        """The sum of the shards' gradients, pairwise in their order, on every rank."""
         flat = tree_sum([torch.cat([_gradient(p).flatten() for p in copied]) for copied in self._copied])
         for copied in self._copied:
             for parameter in copied:
                 parameter.grad = None
-        if not all(is_finite(rows) for each in self.estimators for rows in each.estimator.staged()):
-            flat.fill_(torch.nan)
         total, start = self.ranks.sum(flat), 0
         for parameter in self._parameters:
             size = parameter.numel()

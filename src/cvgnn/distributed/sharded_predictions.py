@@ -14,7 +14,7 @@ from cvgnn.distributed.partition import Partition
 from cvgnn.distributed.ranks import Ranks
 from cvgnn.distributed.sharded_run import ShardedProcesses
 from cvgnn.distributed.sharded_trainer import build_sharded_network, check_sharded
-from cvgnn.training.run import Run, read_run
+from cvgnn.training.run import Outputs, Run, read_run
 from cvgnn.training.trainer_builder import NO_PARTS
 
 
@@ -35,4 +35,4 @@ def read_sharded_run(path: Path, partition: Partition, ranks: Ranks) -> Run:
     network = build_sharded_network(partition, run.config, run.model, ranks, histories=False)
     *_, (_, outputs) = network.exact()
     counts = np.diff(partition.starts).reshape(ranks.size, -1).sum(axis=1).tolist()
-    return dataclasses.replace(run, computed=ranks.collect(torch.cat(outputs), counts))
+    return dataclasses.replace(run, known=Outputs([], ranks.collect(torch.cat(outputs), counts)))

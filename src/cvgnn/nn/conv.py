@@ -13,8 +13,8 @@ from typing import ClassVar, Literal, NamedTuple, final, get_args
 import torch
 from torch import Tensor, nn
 
-from cvgnn.ops.affine import Affine, affine
-from cvgnn.ops.fused_layer import EPS, Activation, activation_function
+from cvgnn.ops.affine import Affine
+from cvgnn.ops.fused_layer import EPS, Activation, activation_function, affine
 from cvgnn.ops.row_input import LayerInput
 
 Init = Literal["uniform", "glorot"]

@@ -17,7 +17,7 @@ from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.nn.history import History
 from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import Correction, HiddenLayer, MaskWeights, Sigma, hidden_layer, sampled_sum
+from cvgnn.ops.fused_layer import Correction, HiddenLayer, MaskWeights, Sigma, dropped, hidden_layer, sampled_sum
 from cvgnn.ops.row_input import DenseRows, RowInput
 from cvgnn.sampling import Batch, FeatureSource
 
@@ -136,9 +136,8 @@ class Estimator(nn.Module):
         block, correction = batch.block(k), self.correction(k, batch)
         # The history keeps H before dropout, and only its value: Hbar is a constant for the gradient (eq. 6).
         self.keep(k, batch, H.detach())
-        sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
         mask = None if drop is None else self.mask_weights(k, batch)
-        sampled = sampled_sum(block.sampled, block.transposed, mask, H, sent)
+        sampled = sampled_sum(block.sampled, block.transposed, mask, H, dropped(H, drop))
         return sampled if correction is None else sampled + correction
 
     def commit(self, step: int) -> None:

@@ -18,12 +18,13 @@ from cvgnn.data import Propagation
 from cvgnn.errors import CvgnnError, require
 from cvgnn.nn.estimators import SampledSum
 from cvgnn.nn.network import Network
-from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import HiddenLayer, Sigma, activate_in_place
+from cvgnn.ops.fused_layer import HiddenLayer, Sigma, activate_in_place, affine
 from cvgnn.ops.row_input import ELEMENTS_PER_CHUNK, DenseRows, LazyRows, RowInput
 from cvgnn.sampling import Batch, FeatureSource, NeighborSampler
 from cvgnn.sampling.features import RowSpan
+from cvgnn.utils.progress import ProgressCallback, no_progress
 
 ROWS_PER_BLOCK = 1 << 17
 """Rows of `P X` that are read at a time where results are computed block by block."""
@@ -123,11 +124,14 @@ def each_hidden(model: Network, features: FeatureSource, propagation: Propagatio
         del H  # or the caller's matrix would outlive the next layer
 
 
-def first_hidden(model: Network, features: FeatureSource, propagation: Propagation) -> Iterator[tuple[int, Tensor]]:
+def first_hidden(
+    model: Network, features: FeatureSource, propagation: Propagation, *, progress: ProgressCallback = no_progress
+) -> Iterator[tuple[int, Tensor]]:
     """`H^(1)` in blocks of rows, each with its first row; no matrix of all nodes exists."""
     for first in range(0, features.num_nodes, ROWS_PER_BLOCK):
         last = min(features.num_nodes, first + ROWS_PER_BLOCK)
         yield first, next(exact_trace(model, RowSpan(features, first, last), propagation))[1]
+        progress("histories", last / features.num_nodes)
 
 
 @torch.no_grad()

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number
 from cvgnn.nn.conv import INITS, BatchNorm, Conv, GCNConv, GCNIIConv, GINConv, Init, Inputs, Linear, SAGEConv
 from cvgnn.nn.estimators import Estimator
-from cvgnn.ops.affine import Affine, affine
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import ACTIVATIONS, EPS, Activation, Sigma
+from cvgnn.ops.fused_layer import ACTIVATIONS, EPS, Activation, Sigma, affine
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch
 
@@ -206,7 +206,7 @@ class Network(nn.Module):
         jumps: list[Tensor] = []
         for k, layer in enumerate(layers, start=1):
             # An Affine is not computed here: the fused layer forms Z row by row together with sigma and the sum.
-            Z = self._linear(layer, x, refresh)
+            Z = self.affine_of(layer, x, refresh)
             if k == K and head is None:
                 yield f"Z^({K})", affine(Z)
                 return
@@ -214,7 +214,13 @@ class Network(nn.Module):
                 yield f"Z^({k})", affine(Z)
             lazy = k < K and layers[k].only_multiplies and not linear
             out = estimator.propagate(
-                k, batch, Z, self._sigma(layer), drop=self._dropout_at(estimator, batch, k), own=self._own[k], lazy=lazy
+                k,
+                batch,
+                Z,
+                self.sigma_of(layer),
+                drop=self._dropout_at(estimator, batch, k),
+                own=self._own[k],
+                lazy=lazy,
             )
             yield f"H^({k})", out.H
             if isinstance(out.aggregate, Tensor):
@@ -230,7 +236,7 @@ class Network(nn.Module):
             x = x._replace(own=torch.cat([rows[: len(jumps[-1])] for rows in jumps], dim=1))
         yield f"Z^({K + 1})", affine(head(x))
 
-    def _linear(self, layer: Conv, x: Inputs, refresh: bool) -> Affine:
+    def affine_of(self, layer: Conv, x: Inputs, refresh: bool) -> Affine:
         """`Z` of a layer, with its residual and a BatchNorm folded in."""
         Z = layer(x)
         if isinstance(Z, Tensor):
@@ -244,7 +250,8 @@ class Network(nn.Module):
             Z = norm(Z)
         return Z  # type: ignore[no-any-return]
 
-    def _sigma(self, layer: Conv) -> Sigma:
+    def sigma_of(self, layer: Conv) -> Sigma:
+        """Norm and activation of a hidden layer, a `BatchNorm` left out, which `affine_of` folds in."""
         norm = layer.norm
         if norm is None or isinstance(norm, BatchNorm):
             return Sigma(None, None, self.activation)

@@ -13,9 +13,9 @@ Each function is compiled for CPU tensors and has an equal one in plain torch fo
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, final, get_args
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -24,16 +24,16 @@ from torch.nn import functional as F
 
 from cvgnn.errors import CvgnnError
 from cvgnn.ops import layer_kernels as kernels
-from cvgnn.ops.affine import Affine, Products, affine, check_backward
+from cvgnn.ops.affine import Affine, Products, work_of_row
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import NO_DROPOUT, Dropout
-from cvgnn.ops.row_input import LayerInput, LazySum, part
+from cvgnn.ops.layer_kernels import EPS as EPS
+from cvgnn.ops.matmul import NARROW
+from cvgnn.ops.row_input import LayerInput, LazySum
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
-from cvgnn.ops.threads import MEMORY_COST, run_ranges, run_rows
+from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, run_rows
 
-EPS = 1e-5
-"""LayerNorm's."""
-
+_WORTH_TURNING = 1 << 20  # multiply-adds from which a transposed narrow product saves more than a function call costs
 Activation = Literal["relu", "elu", "gelu"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)  # in the order of the kernels' numbers
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
@@ -100,7 +100,8 @@ def hidden_layer(
 ) -> HiddenLayer:
     """`H = act([LayerNorm] Z)` and `P^ dropout(H) + correction`, differentiable in all that makes `Z` and in `sigma`.
 
-    With `mask_weights` the sum is `P^ H + S (dropout(H) - H)`.
+    With `mask_weights` the sum is `P^ H + S (dropout(H) - H)`. If an entry of `H` is infinite or NaN, all of
+    `dropout(H)` is NaN: dropout could hide the entry from the loss, while the history would keep it.
 
     Args:
         Z: `[n, d]`.
@@ -121,23 +122,52 @@ def hidden_layer(
         summed = _Sum(sampled, transposed, None if drop is None else mask_weights, correction)
     if isinstance(Z, Tensor):
         Z = Affine(((Z, None),))
-    like = next(t for t in reversed(Z.terms[0]) if isinstance(t, Tensor))
-    if like.dtype not in _NUMPY:
+    if (like := _like(Z)).dtype not in _NUMPY:
         raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {like.dtype}")
     if not use_compiled(like):
         return _plain_hidden_layer(Z, sigma, drop, summed, own, own_rows)
-    n = Z.terms[0][0].shape[0]
-    # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The kernels
-    # read and write each entry, too.
-    products = Products(Z.terms, row_work=MEMORY_COST * like.shape[1], multiple=kernels.rows_in_part(n))
-    layer = _Layer(products, _NUMPY[like.dtype], sigma.activation, drop, summed, own, own_rows)
-    # Autograd must see every tensor that may need a gradient.
-    variables = (Z.bias, sigma.gain, sigma.shift, *products.variables)
-    H, mine, out = _HiddenFunction.apply(layer, *variables)  # type: ignore[no-untyped-call]
+    H, mine, out, sent = _fused(Z, sigma, drop, summed, own, own_rows)
     if summed is None:
         return HiddenLayer(H, mine, None)
-    aggregate = LazySum(out, functools.partial(summed.rows, layer.h, layer.sent), summed.entries)
+    aggregate = LazySum(out, functools.partial(summed.rows, H.numpy(), sent), summed.entries)
     return HiddenLayer(H, mine, aggregate if lazy else aggregate.tensor())
+
+
+def affine(Z: Affine) -> Tensor:
+    """`sum_j A_j W_j + b`, `[n, d]`, differentiable in the weights, the bias and in inputs that are tensors."""
+    (A, W), *others = Z.terms
+    if W is not None and torch.is_grad_enabled() and use_compiled(W) and W.dtype in _NUMPY:
+        # Autograd's own products are lighter for few rows, and slow for many rows and few columns (`matmul.NARROW`).
+        worth = min(_WORTH_TURNING, WORTH_SHARING) if W.shape[1] <= NARROW else WORTH_SHARING
+        if A.shape[0] * work_of_row(Z.terms) >= worth:
+            return _fused(Z, None, None, None, True)[1]  # type: ignore[no-any-return]
+    if W is not None and not others and Z.bias is not None:
+        A = A.tensor() if isinstance(A, LazySum) else A
+        if isinstance(A, Tensor):
+            return torch.addmm(Z.bias, A, W)
+    each: Iterator[Any] = (A if W is None else A @ W for A, W in Z.terms)
+    total: Tensor = functools.reduce(operator.add, each)
+    return total if Z.bias is None else total + Z.bias
+
+
+def _like(Z: Affine) -> Tensor:
+    """A tensor with the dtype and the device that `Z` will have."""
+    return next(t for t in reversed(Z.terms[0]) if isinstance(t, Tensor))
+
+
+def _fused(
+    Z: Affine, sigma: Sigma | None, drop: Dropout | None, summed: _Sum | None, own: bool, own_rows: int | None = None
+) -> Any:
+    """`H`, the own rows, the aggregate, which is not computed yet, and `dropout(H)`; `H = Z` without `sigma`."""
+    # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The kernels
+    # read and write each entry, too.
+    like, n = _like(Z), Z.terms[0][0].shape[0]
+    products = Products(Z.terms, row_work=MEMORY_COST * like.shape[1], multiple=kernels.rows_in_part(n))
+    z = np.empty(products.shape, _NUMPY[like.dtype])  # NumPy allocates in a quarter of the time that torch takes
+    kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
+    # Autograd must see every tensor that may need a gradient.
+    variables = (Z.bias, *(Sigma() if sigma is None else sigma)[:2], *products.variables)
+    return _LayerFunction.apply((products, z, kind, drop, summed, own, own_rows), *variables)  # type: ignore[no-untyped-call]
 
 
 def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -145,16 +175,16 @@ def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
     if not use_compiled(Z):
         return Z.copy_(_plain_sigma(Z, sigma))
     rows = Z.detach().numpy()
-    nothing = rows[:0, 0]
-    gain, shift = (nothing if p is None else p.detach().numpy() for p in (sigma.gain, sigma.shift))
-    mean, inverse = np.empty((2, 0 if sigma.gain is None else rows.shape[0]), rows.dtype)
-    no_bias, kind = np.zeros(rows.shape[1], rows.dtype), ACTIVATIONS.index(sigma.activation)
-
-    def compute(first: int, last: int) -> None:
-        kernels.forward(rows, no_bias, gain, shift, EPS, kind, *NO_DROPOUT, rows, rows[:0], mean, inverse, first, last)
-
-    run_rows(compute, rows.shape[0], width=rows.shape[1])
+    layer = (rows, *_parameters(rows, None, *sigma[:2]), ACTIVATIONS.index(sigma.activation), *NO_DROPOUT)
+    run_rows(lambda a, b: kernels.forward(*layer, rows, rows[:0], a, b), rows.shape[0], width=rows.shape[1])
     return Z
+
+
+def _parameters(z: Array, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> tuple[Array, ...]:
+    """For the kernels: bias, gain, shift, and room for LayerNorm's statistics; no bias is 0, no LayerNorm is empty."""
+    mean, inverse = np.empty((2, 0 if gain is None else len(z)), z.dtype)
+    b = np.zeros(z.shape[1], z.dtype) if bias is None else bias.detach().numpy()
+    return b, *(b[:0] if p is None else p.detach().numpy() for p in (gain, shift)), mean, inverse
 
 
 def _plain_sigma(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -174,7 +204,7 @@ def _plain_hidden_layer(
 ) -> HiddenLayer:
     """The same in public torch operations."""
     H = _plain_sigma(affine(Z), sigma)
-    sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
+    sent = dropped(H, drop)
     if summed is None:
         return HiddenLayer(H.detach(), sent, None)
     sampled, transposed, mask_weights, correction = summed
@@ -182,6 +212,12 @@ def _plain_hidden_layer(
     added = None if correction is None else correction.rows(0, sampled.num_rows)
     mine = sent[: sampled.num_rows if own_rows is None else own_rows] if own else None
     return HiddenLayer(H.detach(), mine, aggregate if added is None else aggregate + added)
+
+
+def dropped(H: Tensor, drop: Dropout | None) -> Tensor:
+    """`dropout(H)` in public torch operations, NaN if an entry of `H` is not finite; see `hidden_layer`."""
+    sent = H if drop is None else H * drop.mask((H.shape[0], H.shape[1]), H.dtype, device=H.device)
+    return torch.where(H.isfinite().all(), sent, torch.nan)
 
 
 def sampled_sum(sampled: Rows, transposed: Rows, mask: MaskWeights | None, H: Tensor, sent: Tensor) -> Tensor:
@@ -232,102 +268,58 @@ class _Sum(NamedTuple):
         return torch.from_numpy(out)
 
 
-@final
-@dataclass(eq=False)
-class _Layer:
-    """A layer on `n` nodes, forward and backward; keeps what the backward pass needs.
+class _LayerFunction(torch.autograd.Function):
+    """`_fused` for autograd. The graph keeps `layer`, the kernels' arguments, for the backward pass."""
 
-    Args:
-        products: `Z`, without its bias.
-        dtype: what is computed in.
-        activation, drop, own, own_rows: see `hidden_layer`.
-        summed: what is summed of `H`, or None.
-    """
-
-    products: Products
-    dtype: type[np.floating[Any]]
-    activation: str
-    drop: Dropout | None
-    summed: _Sum | None
-    own: bool
-    own_rows: int | None
-
-    def forward(
-        self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """`H`, the own rows, and the aggregate, which is not computed yet."""
-        drop, products, (n, d) = self.drop, self.products, self.products.shape
-        if self.summed is not None:
-            self.summed.check(n, np.dtype(self.dtype))
-        self.kind = ACTIVATIONS.index(self.activation)
-        self.mask = NO_DROPOUT if drop is None else drop.kernel_arguments
-        self.Z = np.empty((n, d), self.dtype)  # NumPy allocates in a quarter of the time that torch takes
-        Z = torch.from_numpy(self.Z)
-        h = self.h = np.empty_like(self.Z)
-        H = torch.from_numpy(h)
-        self.sent = h if drop is None else np.empty_like(h)
-        self.bias = np.zeros(d, h.dtype) if bias is None else bias.detach().numpy()
-        self.gain = self.shift = self.mean = self.inverse = self.bias[:0]
-        if gain is not None and shift is not None:
-            self.gain, self.shift = gain.detach().numpy(), shift.detach().numpy()
-            self.mean, self.inverse = np.empty((2, n), h.dtype)
-
-        def activate(i: int, first: int, last: int) -> None:
-            products.forward(i, first, last, part(Z, first, last))
-            kernels.forward(
-                self.Z, self.bias, self.gain, self.shift, EPS, self.kind, *self.mask,
-                h, self.sent, self.mean, self.inverse, first, last,
-            )  # fmt: skip
-
-        run_ranges(activate, products.ranges)
-        if self.summed is None:
-            return H, torch.from_numpy(self.sent), None
-        m = self.summed.sampled.num_rows
-        mine = self.sent[: m if self.own_rows is None else self.own_rows]
-        return H, torch.from_numpy(mine) if self.own else None, torch.from_numpy(np.empty((m, d), h.dtype))
-
-    def backward(
-        self, d_own: Tensor | None, d_out: Tensor | None, needs: tuple[bool, ...]
-    ) -> tuple[Array, tuple[Tensor | None, ...]]:
-        """The gradients of bias, gain and shift, `[3, d]`, and of the products' variables."""
-        n, d = self.Z.shape
-        dz, products = np.empty_like(self.Z), self.products
-        dZ = torch.from_numpy(dz)
-        sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), self.Z.dtype)
-        own = self.Z[:0] if d_own is None else d_own.contiguous().numpy()
-        out = self.Z[:0] if d_out is None else d_out.contiguous().numpy()
-        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), self.bias[:0])
-        mask_weight = self.bias[:0]
-        if self.summed is not None and d_out is not None:
-            transposed = self.summed.transposed.arrays
-            if self.summed.mask_weights is not None:
-                mask_weight = self.summed.mask_weights.transposed.arrays[2]
-        products.begin_backward(needs)
-
-        def compute(i: int, first: int, last: int) -> None:
-            kernels.backward(
-                out, *transposed, mask_weight, own, self.h, self.sent, self.Z, self.bias, self.gain, self.shift,
-                self.kind, *self.mask, self.mean, self.inverse, dz, sums, first, last,
-            )  # fmt: skip
-            products.backward(i, first, last, part(dZ, first, last))
-
-        run_ranges(compute, products.ranges)
-        total: Array = sums.sum(axis=0) if len(sums) > 1 else sums[0]
-        return total, products.gradients(dZ)
-
-
-class _HiddenFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, layer: _Layer, *variables: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        ctx.layer = layer
+    def forward(ctx: Any, given: tuple[Any, ...], *variables: Tensor | None) -> tuple[Any, ...]:
+        products, z, kind, drop, summed, own, own_rows = given
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*variables)
-        H, own, aggregate = layer.forward(*variables[:3])
+        (n, d), h = z.shape, z if kind == kernels.NONE else np.empty_like(z)
+        if summed is not None:
+            summed.check(n, z.dtype)
+        sent = h if drop is None else np.empty_like(h)
+        layer = (z, *_parameters(z, *variables[:3]), kind, *(NO_DROPOUT if drop is None else drop.kernel_arguments))
+        checksums = [0.0] * len(products.ranges)
+
+        def activate(i: int, first: int, last: int) -> None:
+            checksums[i] = kernels.forward(*layer, h, sent, first, last)
+
+        products.forward(torch.from_numpy(z), activate)
+        if kind != kernels.NONE and not np.isfinite(checksums).all() and not np.isfinite(h).all():
+            sent = np.full_like(h, np.nan)  # see `hidden_layer`
+        ctx.products, ctx.summed, ctx.h, ctx.sent, ctx.layer = products, summed, h, sent, layer
+        H = torch.from_numpy(h)
         ctx.mark_non_differentiable(H)
-        return H, own, aggregate
+        if summed is None:
+            return H, torch.from_numpy(sent), None, sent
+        m = summed.sampled.num_rows
+        mine = torch.from_numpy(sent[: m if own_rows is None else own_rows]) if own else None
+        return H, mine, torch.from_numpy(np.empty((m, d), h.dtype)), sent
 
     @staticmethod
-    def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
-        needs = check_backward(ctx)
-        parameters, others = ctx.layer.backward(d_own, d_out, needs[4:])
-        return None, *(torch.from_numpy(parameters[i]) if needs[i + 1] else None for i in range(3)), *others
+    def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None, __: None) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors  # torch raises an error if one of them was changed
+        if torch.is_grad_enabled():  # create_graph=True
+            raise CvgnnError(
+                "a fused layer has one derivative; for a second one compute within cvgnn.ops.backend.plain()"
+            )
+        z, bias, *_ = ctx.layer
+        n, d = z.shape
+        dz, mask_weight = np.empty_like(z), bias[:0]
+        sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), z.dtype)
+        own, out = (z[:0] if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
+        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), bias[:0])
+        if ctx.summed is not None and d_out is not None:
+            transposed = ctx.summed.transposed.arrays
+            if ctx.summed.mask_weights is not None:
+                mask_weight = ctx.summed.mask_weights.transposed.arrays[2]
+
+        def fill(_: int, first: int, last: int) -> None:
+            kernels.backward(out, *transposed, mask_weight, own, ctx.h, ctx.sent, *ctx.layer, dz, sums, first, last)
+
+        _, *needs = ctx.needs_input_grad
+        gradients = tuple(ctx.products.backward(torch.from_numpy(dz), fill, needs[3:]))
+        total = sums.sum(axis=0)
+        return None, *(torch.from_numpy(total[i]) if needs[i] else None for i in range(3)), *gradients

@@ -24,7 +24,10 @@ from cvgnn.ops.compilation import njit
 from cvgnn.ops.dropout import SCRAMBLE
 from cvgnn.ops.sampling_kernels import word
 
-RELU, ELU, GELU = range(3)  # the order of `fused_layer.ACTIVATIONS`
+RELU, ELU, GELU, NONE = range(4)  # the order of `fused_layer.ACTIVATIONS`
+
+EPS = 1e-5
+"""LayerNorm's."""
 
 PART = 256
 """The rows of one partial sum; an eighth of it in large batches, because a range of a thread consists of such parts."""
@@ -87,7 +90,7 @@ def _slope(v, kind):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def forward(  # type: ignore[no-untyped-def]
-    Z, bias, gain, shift, eps, kind, key, threshold, scale, rows, H, sent, mean, inverse, first, last
+    Z, bias, gain, shift, mean, inverse, kind, key, threshold, scale, rows, H, sent, first, last
 ):
     """`H` (which may be `Z` itself) and, where `threshold > 0`, `sent` for rows `first..last-1`.
 
@@ -95,15 +98,18 @@ def forward(  # type: ignore[no-untyped-def]
         Z: `[n, d]`, contiguous.
         bias: `[d]`.
         gain, shift: LayerNorm's, `[d]`; empty where there is none.
-        eps: LayerNorm's.
-        kind: of the activation: `RELU`, `ELU` or `GELU`.
+        mean, inverse: `[n]`, for the backward pass; may be empty without LayerNorm.
+        kind: of the activation: `RELU`, `ELU`, `GELU` or `NONE`.
         key, threshold: of dropout: an entry is dropped where its 32 random bits are below `threshold = p 2^32`.
         scale: 1/(1-p).
         rows: int64 `[n]`, what each row's mask is a function of; empty for its position.
         H, sent: `[n, d]`; `sent` may be empty without dropout.
-        mean, inverse: `[n]`, for the backward pass; may be empty without LayerNorm.
+
+    Returns:
+        The sum of the rows of `H`, which is finite unless an entry is not, or the sum overflows.
     """
     d = Z.shape[1]
+    checksum = Z.dtype.type(0)
     one = Z.dtype.type(1)
     kept = Z.dtype.type(scale)
     limit = np.uint32(threshold)
@@ -120,7 +126,7 @@ def forward(  # type: ignore[no-untyped-def]
             for c in range(d):
                 t = z[c] + bias[c] - m
                 total += t * t
-            r = one / np.sqrt(total / Z.dtype.type(d) + Z.dtype.type(eps))
+            r = one / np.sqrt(total / Z.dtype.type(d) + Z.dtype.type(EPS))
             mean[i], inverse[i] = m, r
             for c in range(d):
                 v = (z[c] + bias[c] - m) * r * gain[c] + shift[c]
@@ -129,10 +135,13 @@ def forward(  # type: ignore[no-untyped-def]
             for c in range(d):
                 v = z[c] + bias[c]
                 h[c] = floor if v <= floor else v
-        if kind != RELU:
+        if kind in (ELU, GELU):
             _activate(h, kind)
         if threshold > 0:
             _drop(h, sent[i], word(key, rows[i] if rows.size > 0 else i), limit, kept)
+        for c in range(d):  # while the row is in the cache; a pass of its own would read all of H from memory
+            checksum += h[c]
+    return checksum
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -200,8 +209,8 @@ def _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i):  # typ
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def backward(  # type: ignore[no-untyped-def]
-    d_out, indptr, indices, weight, mask_weight, d_own, H, sent, Z, bias, gain, shift, kind, key, threshold, scale,
-    rows, mean, inverse, dZ, sums, first, last,
+    d_out, indptr, indices, weight, mask_weight, d_own, H, sent, Z, bias, gain, shift, mean, inverse, kind, key,
+    threshold, scale, rows, dZ, sums, first, last,
 ):  # fmt: skip
     """`dZ` for rows `first..last-1`, and the sums over each part of them that make the parameters' gradients.
 
@@ -213,7 +222,7 @@ def backward(  # type: ignore[no-untyped-def]
         d_own: `[m', d]`, the gradient of the first `m'` rows of `sent`; no rows for none.
         H, sent: `[n, d]`, before and after dropout. With ReLU the gradient of `sent` passes exactly where `sent` is
             positive, that of `H` where `H` is.
-        Z, bias, gain, shift, kind, key, threshold, scale, rows, mean, inverse: as in `forward`.
+        Z, bias, gain, shift, mean, inverse, kind, key, threshold, scale, rows: as in `forward`.
         dZ: `[n, d]`.
         sums: `[parts, 3, d]`, zero: the gradients of bias, gain and shift, part by part.
     """
@@ -251,7 +260,7 @@ def backward(  # type: ignore[no-untyped-def]
             kept = sent[i] if kind == RELU else passes
             for c in range(d):
                 y[c] = (y[c] if kept[c] > zero else zero) + unmasked[c]
-        if kind != RELU:
+        if kind in (ELU, GELU):
             _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i)
         if gain.size > 0:
             m, r = mean[i], inverse[i]

@@ -202,8 +202,8 @@ class SparseInput(RowInput):
         if last - first == self.shape[0]:
             return self
         part = SparseInput(self.matrix, self.ids[first:last], num_columns=self.shape[1])
-        if self._ids is not None:
-            part._ids = self._ids[first:last]
+        if use_compiled(self.matrix.indptr):
+            part._ids = self.arrays[0][first:last]  # which are checked once, not in every thread
         return part
 
     def product_into(self, Z: Tensor, W: Tensor, *, add: bool) -> None:

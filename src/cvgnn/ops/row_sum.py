@@ -93,9 +93,11 @@ class Rows:
         """Rows `first..last-1`."""
         if last - first == self.num_rows:
             return self
-        indptr, indices, weight = self.tensors
+        # Of arrays where there are some: slices of tensors take ten times as long, and let go of the GIL.
+        indptr, indices, weight = made = self._arrays or self.tensors
         a, b = int(indptr[first]), int(indptr[last])
-        return Rows(indptr[first : last + 1] - a, indices[a:b], None if weight is None else weight[a:b])
+        part: Any = indptr[first : last + 1] - a, indices[a:b], None if weight is None else weight[a:b]
+        return Rows.of(*part) if made is self._arrays else Rows(*part)
 
     def to(self, device: torch.device) -> Rows:
         """The same matrix on a device."""

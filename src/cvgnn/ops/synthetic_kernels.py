@@ -244,10 +244,12 @@ class EdgeSet:
             last = first + _DRAWS_PER_PIECE
             if self._listed is not None:
                 part = self._listed[self._found + found : self._found + wanted]
-                from cvgnn.ops.edge_stream import list_edges  # only here: `cvgnn warmup` compiles what is imported
+                # Only here: `cvgnn warmup` compiles what is imported.
+                from cvgnn.ops.edge_stream import list_edges, piece_ranges
 
-                found += list_edges(part, key, first, last, inside, blocks, members, self._per_class)
-                first = last
+                ranges = piece_ranges(first, _DRAWS_PER_PIECE)
+                found += list_edges(part, key, ranges, inside, blocks, members, self._per_class)
+                first = ranges[-1][1]
                 progress("edges", (self._found + found) / self._num_edges)
                 continue
             found = draw_edges(self._table, found, wanted, key, first, last, inside, blocks, members, self._per_class)

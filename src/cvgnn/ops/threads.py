@@ -87,7 +87,9 @@ def torch_threads(work: int) -> AbstractContextManager[None]:
     return _NO_CHANGE if size == 1 or work < WORTH_SHARING else _threads(team=size, torch_size=size)
 
 
-def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int, multiple: int = 1) -> None:
+def run_rows(
+    kernel: Callable[[int, int], object], num_rows: int, *, width: int, multiple: int = 1, rounds: int = 1
+) -> None:
     """Call `kernel(first, last)` on ranges that together are `0..num_rows`, in parallel if the work is large enough.
 
     Args:
@@ -95,6 +97,7 @@ def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int,
         num_rows: the number of rows.
         width: elements of memory that a row reads.
         multiple: ranges start at multiples of this.
+        rounds: ranges per thread; several where a thread may come late.
 
     >>> seen = []
     >>> run_rows(lambda first, last: seen.append((first, last)), 10, width=1)
@@ -102,6 +105,7 @@ def run_rows(kernel: Callable[[int, int], object], num_rows: int, *, width: int,
     [(0, 10)]
     """
     threads = num_threads() if MEMORY_COST * num_rows * width >= WORTH_SHARING else 1
+    threads *= rounds if threads > 1 else 1
     share = max(1, -(-num_rows // (threads * multiple))) * multiple
     run_ranges(lambda _, first, last: kernel(first, last), _split(num_rows, share))
 

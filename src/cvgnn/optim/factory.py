@@ -64,14 +64,16 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """One of the paper's optimizers, `W_{t+1} = W_t - lr M_t / sqrt(V_t)` with the `M_t`, `V_t` of its name.
 
-    | name         | paper: beta1, V_t               | torch, equal to                         |
-    |--------------|---------------------------------|-----------------------------------------|
-    | `sgd`        | 0, 1                            | `SGD`                                   |
-    | `heavy-ball` | 0.9, 1                          | `SGD(momentum=beta1, dampening=beta1)`  |
-    | `adam`       | 0.9, average of G^2             | `Adam`, bias-corrected                  |
-    | `amsgrad`    | 0.9, running maximum of that    | `Adam(amsgrad=True)`, bias-corrected    |
-    | `adagrad`    | 0.9, mean of all G^2            | `Adagrad`: sum of all G^2, no momentum  |
-    | `adamw`, `nadam` | none                        | `torch.optim.AdamW`, `NAdam` themselves |
+    ================  ============================  =======================================
+    name              paper: beta1, V_t             torch, equal to
+    ================  ============================  =======================================
+    `sgd`             0, 1                          `SGD`
+    `heavy-ball`      0.9, 1                        `SGD(momentum=beta1, dampening=beta1)`
+    `adam`            0.9, average of G^2           `Adam`, bias-corrected
+    `amsgrad`         0.9, running maximum of that  `Adam(amsgrad=True)`, bias-corrected
+    `adagrad`         0.9, mean of all G^2          `Adagrad`: sum of all G^2, no momentum
+    `adamw`, `nadam`  none                          `torch.optim.AdamW`, `NAdam` themselves
+    ================  ============================  =======================================
 
     Args:
         name: one of `OPTIMIZERS`.

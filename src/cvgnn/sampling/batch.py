@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from cvgnn.errors import CvgnnError
 from cvgnn.ops.fused_layer import MaskWeights
 from cvgnn.ops.row_sum import Rows
+from cvgnn.utils.optional_import import import_optional
 
 
 @final
@@ -79,6 +80,34 @@ class Batch:
         if not 1 <= k <= len(self.blocks):
             raise CvgnnError(f"layer {k} is not sampled; layers 1..{len(self.blocks)} are (layer 0 is exact)")
         return self.blocks[k - 1]
+
+    def to_pyg(self) -> Any:
+        """The sampled edges as `torch_geometric.data.Data`, for layers of PyG that take weights and add no edges, such
+        as `GCNConv(d, c, normalize=False)`.
+
+        `n_id` are the ids of its nodes, of which the first `batch_size` are `r^(K)`. `edge_index` are the entries of
+        all `P^`, the batch's own hop first, `edge_weight` their values, self loops included. Every layer has its own
+        draws: layer `k` reads the `num_sampled_edges[K - 1 - k]` edges of its hop.
+
+        >>> import cvgnn
+        >>> graph = cvgnn.load("citeseer")
+        >>> sampler = cvgnn.NeighborSampler(cvgnn.Propagation(graph), num_neighbors=1)
+        >>> next(iter(cvgnn.BatchLoader(graph.train_ids, sampler, batch_size=4))).to_pyg().batch_size
+        4
+        """
+        data = import_optional("torch_geometric.data", extra="pyg", purpose="Batch.to_pyg")
+        matrices = [block.sampled for block in reversed(self.blocks)]
+        rows = [torch.arange(m.num_rows).repeat_interleave(m.indptr.diff().long()) for m in matrices]
+        nothing = torch.empty(0, dtype=torch.int64)
+        sources = torch.cat([nothing, *(m.indices.long() for m in matrices)])
+        return data.Data(
+            edge_index=torch.stack([sources, torch.cat([nothing, *rows])]),
+            edge_weight=torch.cat([m.weight for m in matrices]) if matrices else None,  # type: ignore[misc]
+            n_id=self.inputs,
+            num_nodes=self.inputs.numel(),
+            batch_size=matrices[0].num_rows if matrices else self.inputs.numel(),
+            num_sampled_edges=[m.num_entries for m in matrices],
+        )
 
     def select(self, rows: Tensor) -> Tensor:
         """Rows computed for `r^(K)`, `[*place.shape, d]`: one for each entry of `place` (repeats repeated)."""

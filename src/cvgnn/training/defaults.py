@@ -17,6 +17,9 @@ Defaults = Literal["fixed", "auto", "paper"]
 FEW_LABELS = 50
 """Training nodes per class below which a graph has few labels."""
 
+MODEL_OF = {"symmetric": "gcn", "random-walk": "gcn", "mean": "sage", "sum": "gin"}
+"""The model that aggregates with a matrix, of which `P X` may be stored."""
+
 _STEPS = 4000  # training steps that a run may take before it ends; early stopping ends most runs sooner
 
 # The paper's settings for ogbn-arxiv (Table 4 and Appendix B, Adam).
@@ -51,8 +54,7 @@ def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str
     if defaults == "fixed" or num_train == 0 or is_of_pairs(task):
         return {}
     if num_train < FEW_LABELS * graph.num_classes:
-        sparse = isinstance(graph.x, SparseFeatures) and graph.PX is None  # a stored P X has no norm
-        return {"weight_decay": 5e-3, **({"feature_norm": "l2"} if sparse else {})}
+        return {"weight_decay": 5e-3, **({"feature_norm": "l2"} if isinstance(graph.x, SparseFeatures) else {})}
     batch_size = 512 if num_train < 20_000 else 1024
     epochs = min(300, max(20, _STEPS * batch_size // num_train))
     return {
@@ -60,20 +62,31 @@ def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str
         **({"label_smoothing": 0.1} if graph.label_kind == "classes" else {}),
         # The histories take num_nodes * hidden numbers.
         "hidden": 256 if graph.num_nodes <= 2_000_000 else 128,
-        "num_neighbors": (5,), "batch_size": batch_size, "epochs": epochs, "patience": max(5, epochs // 5),
+        "num_neighbors": (5,), "batch_size": batch_size, "epochs": epochs,
+        **({"patience": max(5, epochs // 5)} if graph.val_ids.numel() > 0 else {}),
     }  # fmt: skip
 
 
 def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of a run: those that the user gave, and for the others what `defaults` chooses."""
-    chosen = default_options(graph, defaults, given.get("task", "auto"))
-    if "normalization" in given or graph.PX is not None:
-        chosen.pop("model", None)  # SAGE takes the mean of the neighbors: these are a wish for a GCN
+    """The options of a run: those that the user gave, and for the others what `defaults` chooses.
+
+    With `auto` a stored `P X` decides on the model and excludes a norm of the features, of which it knows nothing: the
+    same graph without it may get other options. The log says so.
+    """
+    chosen, because = default_options(graph, defaults, given.get("task", "auto")), ""
+    if "normalization" in given:
+        chosen.pop("model", None)  # SAGE takes the mean of the neighbors: this is a wish for a GCN
+    if defaults == "auto" and (stored := graph.PX_normalization) is not None:
+        chosen.pop("feature_norm", None)
+        if given.keys().isdisjoint(("model", "normalization")):
+            chosen |= {"model": MODEL_OF[stored], **({"normalization": stored} if stored == "random-walk" else {})}
+        because = f"; P X is stored for {stored!r}, of features without a norm: hence the model and no feature_norm"
     if not takes_label_smoothing(graph, given):
         chosen.pop("label_smoothing", None)
     chosen = {name: value for name, value in chosen.items() if name not in given}
     if chosen:
-        _log.info("options chosen for this graph: %s", ", ".join(f"{name}={value}" for name, value in chosen.items()))
+        values = ", ".join(f"{name}={value}" for name, value in chosen.items())
+        _log.info("options chosen for this graph: %s%s", values, because)
     return {**chosen, **given}
 
 

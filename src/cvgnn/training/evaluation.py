@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgnn.data import Propagation
+from cvgnn.data import Graph, Propagation
 from cvgnn.nn import Network, exact_logits, exact_outputs, has_own_forward
 from cvgnn.sampling import FeatureSource
 from cvgnn.training.tasks import Metrics, Task
@@ -54,15 +54,19 @@ class Evaluator:
         return rows
 
     def _few_items(self, model: Network) -> Tensor | None:
-        """The nodes of the split, where their neighborhoods are less work than all nodes; else None.
-
-        The rule is the same for a graph and for its compact store, so that both have the same bits.
-        """
-        graph = self.task.graph
+        """The nodes of the split, where their neighborhoods are less work than all nodes; else None."""
         if self.task.items.kind != "node" or has_own_forward(model) or self.propagation.left.device.type != "cpu":
             return None
-        ids = torch.cat([graph.train_ids, graph.val_ids, graph.test_ids]).sort().values
-        whole = graph.num_nodes if graph.cutout is None else graph.cutout.num_nodes
-        degree = graph.indptr[ids + 1] - graph.indptr[ids]  # rows of the split are complete in a compact store, too
-        fields = float((degree + 1).sum()) * (1 + float(degree.double().mean())) ** (model.num_layers - 2)
-        return ids if model.num_layers == 1 or fields < _FEW * whole else None
+        return few_labelled(self.task.graph, model.num_layers)
+
+
+def few_labelled(graph: Graph, num_layers: int) -> Tensor | None:
+    """The nodes of the split, ascending, where their neighborhoods are less work than all nodes; else None.
+
+    The rule is the same for a graph and for its compact store, so that both have the same bits.
+    """
+    ids = torch.cat([graph.train_ids, graph.val_ids, graph.test_ids])
+    whole = graph.num_nodes if graph.cutout is None else graph.cutout.num_nodes
+    degree = graph.indptr[ids + 1] - graph.indptr[ids]  # rows of the split are complete in a compact store, too
+    fields = float((degree + 1).sum()) * (1 + float(degree.double().mean())) ** (num_layers - 2)
+    return ids.sort().values if num_layers == 1 or fields < _FEW * whole else None

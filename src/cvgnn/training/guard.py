@@ -59,16 +59,14 @@ class Guard:
             require_number("clip_norm", self.clip_norm, "a number above 0", above=0.0)
         require_integer("most_skipped", self.most_skipped, at_least=1)
 
-    def accepts(self, loss: float, parameters: list[nn.Parameter], staged: Iterable[Tensor] = ()) -> bool:
+    def accepts(self, loss: float, parameters: list[nn.Parameter]) -> bool:
         """Whether a step may be taken; if so, the gradients are clipped.
 
         Args:
-            loss: must be finite.
+            loss: must be finite. It is not if a row to be written to the histories is not (`ops.fused_layer`).
             parameters: their gradients must be.
-            staged: rows to be written to the histories, which must be finite too: dropout can hide an entry of them
-                from loss and gradients.
         """
-        if not math.isfinite(loss) or not all(map(is_finite, staged)):
+        if not math.isfinite(loss):
             return False
         gradients = [p.grad for p in parameters if p.grad is not None]
         norm = gradient_norm(gradients)  # one pass over the gradients serves both checks

@@ -22,9 +22,11 @@ from cvgnn.errors import CvgnnError
 from cvgnn.ops.bf16_matmul import is_native
 from cvgnn.ops.row_input import ELEMENTS_PER_CHUNK
 from cvgnn.ops.threads import WORTH_SHARING
+from cvgnn.training.evaluation import few_labelled
 from cvgnn.utils.formatting import format_bytes
 from cvgnn.utils.free_memory import available_memory, total_memory
 
+_PAGE = 4096
 _SCRATCH = 1 << 25  # elements that `Propagation.product` works on at a time, at most
 
 _ENDS = {"edge": 2, "link": 4}  # nodes that an item names: those of the edge, and of its negative
@@ -102,7 +104,7 @@ def code_digest() -> str:
     total = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):
         name = file.relative_to(root)
-        if name.parts[0] not in ("cli", "lab"):
+        if name.parts[0] not in ("cli", "export", "lab", "serving"):
             total.update(str(name).encode() + b"\0" + file.read_bytes())
     return total.hexdigest()
 
@@ -145,12 +147,23 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
     rounded = dense and config.feature_dtype == "bfloat16"
     entry = 2 + size * (config.input_dropout > 0 or not is_native()) if rounded else size  # of a batch's features
     matrices = (0, 1, 3)[min(len(widths), 2)]  # H; from the third layer on also H W and P (H W)
-    summed = min(n * max(C, config.hidden if len(widths) > 1 else 0), _SCRATCH)
+    few = _few_evaluated(graph, config)
+    # Rows of few nodes are scattered over a matrix of all nodes, of which only the pages that hold one exist.
+    evaluated = (
+        n * (max(widths, default=0) * matrices + 2 * C)
+        if few is None
+        else min(n * C, few * max(C, _PAGE // size))
+        + few * C
+        + min(n * F, ELEMENTS_PER_CHUNK)
+        # From the third layer on, the histories start from an exact pass over all nodes.
+        + n * config.hidden * matrices * (len(widths) > 1)
+    )
+    summed = 0 if few is not None else min(n * max(C, config.hidden if len(widths) > 1 else 0), _SCRATCH)
     parts = {
         "P X": _PX_bytes(graph, config, size),
         "P": n * 4 * size + (graph.num_edges * size if graph.edge_weight is not None else 0),
         "histories": sum(trained * (d * stored + 8) for d in widths) if in_memory else 0,
-        "evaluation": size * (n * (max(widths, default=0) * matrices + 2 * C) + 2 * summed),
+        "evaluation": size * (evaluated + 2 * summed),
         "a batch": int(rows * (entry * F * dense + size * 5 * config.hidden)),
         "weights and optimizer": 5 * size * (F * config.hidden + config.hidden**2 * max(0, config.layers - 2)),
     }
@@ -166,6 +179,14 @@ def estimate_memory(graph: Graph, config: TrainConfig) -> dict[str, int]:
     computing = 0 if _has_PX(graph, config) or not dense else 2 * min(n * F, _SCRATCH) * size
     parts["computing P X"] = max(0, computing - sum(parts[name] for name in ("histories", "evaluation", "a batch")))
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def _few_evaluated(graph: Graph, config: TrainConfig) -> int | None:
+    """How many nodes are evaluated by their neighborhoods; None where all are, layer by layer."""
+    if config.task in _ENDS or graph.graph_ids is not None or config.device != "cpu":
+        return None
+    ids = few_labelled(graph, config.layers)
+    return None if ids is None else ids.numel()
 
 
 def check_memory(graph: Graph, config: TrainConfig) -> None:

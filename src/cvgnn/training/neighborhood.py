@@ -126,6 +126,26 @@ def neighborhood(
     return Neighborhood(part, P, torch.from_numpy(np.searchsorted(nodes, ids.numpy())))
 
 
+def neighborhood_entries(graph: Graph, ids: np.ndarray, hops: int, *, most: int) -> int:
+    """How many entries of `A` `neighborhood` reads for `ids`; counting ends above `most`.
+
+    Args:
+        graph: of the nodes.
+        ids: int64, distinct node ids.
+        hops: number of layers.
+        most: entries from which on the number does not matter.
+    """
+    indptr, nodes, total = graph.indptr.numpy(), ids, 0
+    frontier = ids
+    for hop in range(hops):
+        total += int((indptr[frontier + 1] - indptr[frontier]).sum())
+        if total > most or hop == hops - 1:
+            break
+        frontier = np.setdiff1d(graph.indices.numpy()[row_entries(indptr, frontier)].astype(np.int64), nodes)
+        nodes = np.union1d(nodes, frontier)
+    return total
+
+
 def _rows_of_A(graph: Graph, nodes: np.ndarray, added: AddedNodes | None) -> _Entries:
     """The entries in the rows of `nodes`; in each row the added ones come last."""
     indptr = graph.indptr.numpy()

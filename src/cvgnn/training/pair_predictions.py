@@ -9,9 +9,9 @@ import pyarrow as pa
 import torch
 
 from cvgnn.data import Graph
-from cvgnn.data.io.csv_file import CsvFile
 from cvgnn.data.io.mistakes import Mistakes
-from cvgnn.data.io.table_file import ParquetFile, positions
+from cvgnn.data.io.table_file import positions
+from cvgnn.data.io.table_formats import open_file
 from cvgnn.errors import require
 from cvgnn.training.predictions import NodeTable, node_names
 from cvgnn.training.run import Run
@@ -25,10 +25,10 @@ def read_pairs(graph: Graph, file: Path) -> np.ndarray:
 
     Args:
         graph: of the nodes.
-        file: `.csv`, `.tsv` or `.parquet`; other columns are not read.
+        file: `.csv`, `.parquet` or another kind of table; other columns are not read.
     """
     require(file.is_file(), f"{file} is missing; --edges is a table of pairs with the columns source and target")
-    table = ParquetFile(file) if file.suffix == ".parquet" else CsvFile(file)
+    table = open_file(file, "a table for --edges")
     for name in _ENDS:
         has = join_printable(table.columns[:20])[:200]
         table.require(name in table.columns, f"has no column {name!r}; its columns are: {has}")

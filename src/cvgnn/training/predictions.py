@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from cvgnn.data import Graph
+from cvgnn.data.node_ids import as_integers
 from cvgnn.data.split import SPLITS
 from cvgnn.errors import CvgnnError, require, unknown_name
 from cvgnn.training.run import Run
@@ -93,6 +94,7 @@ def check_format(file: Path, *, overwrite: bool = True) -> None:
     require(overwrite or not file.exists(), f"{file} exists; choose another name, or replace it with --force")
 
 
+@torch.no_grad()
 def column_names(run: Run) -> list[str]:
     """The columns of `predictions`: `node`, what the task predicts, `split`, and the probabilities, `p_CLASS`."""
     empty = next(run.model.parameters()).new_empty(0, run.task.out_channels)
@@ -136,7 +138,7 @@ def predictions(run: Run, ids: np.ndarray | None = None, columns: Sequence[str] 
     names = run.result["class_names"]  # of the graph it was trained on: another graph may number its classes otherwise
     table = {
         run.task.items.kind: item_names(run, ids),
-        "split": _splits(run.graph, ids),
+        **({"split": _splits(run.graph, ids)} if "split" in chosen else {}),  # a pass over all nodes
         **run.task.prediction_columns(run.item_rows(nodes), nodes, names, run.model.readout),
     }
     return NodeTable({name: table[name] for name in chosen})
@@ -173,26 +175,57 @@ def graph_names(graph: Graph) -> np.ndarray:
     return np.arange(len(graph.y)) if graph.graph_names is None else graph.graph_names
 
 
-def find_nodes(graph: Graph, names: Sequence[str], *, item: str = "node") -> np.ndarray:
-    """The positions of nodes given by the user's own ids, in the order given.
+class UnknownItem(CvgnnError):
+    """An id names no node, or no graph of a set."""
+
+
+@final
+class ItemIndex:
+    """Finds nodes, or graphs of a set, by the user's own ids as text; sorted once, for any number of searches.
 
     Args:
         graph: the graph of the nodes.
-        names: ids as text.
         item: `"graph"` for the graphs of a set.
     """
-    known, own = node_names(graph, None), graph.node_names
-    if item == "graph":
-        known, own = graph_names(graph), graph.graph_names
-    texts = known if known.dtype.kind == "U" else known.astype(np.str_)
-    order = np.argsort(texts, kind="stable")  # a binary search per id; a dict of all names would take more memory
-    wanted = np.asarray(names, dtype=np.str_)
-    positions: np.ndarray = order[np.searchsorted(texts, wanted, sorter=order).clip(max=len(texts) - 1)]
-    missing = np.flatnonzero(texts[positions] != wanted)
-    if missing.size:
-        kind = f"0..{len(known) - 1}" if own is None else f"such as {known[0]!s}"
-        raise CvgnnError(f"{item} {names[int(missing[0])]!r} is not in the graph; its {item} ids are {kind}")
-    return positions
+
+    def __init__(self, graph: Graph, *, item: str = "node") -> None:
+        own = graph.graph_names if item == "graph" else graph.node_names
+        self._item, self._count = item, len(graph.y) if item == "graph" else graph.num_nodes
+        self._keys: np.ndarray = np.empty(0, np.int64)
+        self._order: np.ndarray | None = None  # nothing is stored of the ids 0..N-1
+        if own is not None:
+            self._keys = np.asarray(own)
+            self._order = np.argsort(self._keys, kind="stable")  # a dict of all names would take more memory
+
+    def positions(self, names: Sequence[str]) -> np.ndarray:
+        """The position of each id, -1 where there is none."""
+        if self._keys.dtype.kind == "U":
+            wanted: np.ndarray = np.asarray(names, dtype=np.str_)
+            good = np.ones(len(names), dtype=bool)
+        else:
+            numbers = [as_integers([name]) for name in names]  # None for another form than str's, such as 007
+            good = np.array([number is not None for number in numbers], dtype=bool)
+            wanted = np.array([-1 if number is None else number[0] for number in numbers], dtype=np.int64)
+        if self._order is None:
+            return np.where(good & (wanted >= 0) & (wanted < self._count), wanted, -1)
+        last = self._count - 1
+        found: np.ndarray = self._order[np.searchsorted(self._keys, wanted, sorter=self._order).clip(max=last)]
+        return np.where(good & (self._keys[found] == wanted), found, -1)
+
+    def find(self, names: Sequence[str]) -> np.ndarray:
+        """The position of each id; an unknown one is refused."""
+        found = self.positions(names)
+        missing = np.flatnonzero(found < 0)
+        if missing.size:
+            kind = f"0..{self._count - 1}" if self._order is None else f"such as {self._keys[0]!s}"
+            name = names[int(missing[0])]
+            raise UnknownItem(f"{self._item} {name!r} is not in the graph; its {self._item} ids are {kind}")
+        return found
+
+
+def find_nodes(graph: Graph, names: Sequence[str], *, item: str = "node") -> np.ndarray:
+    """The positions of nodes given by the user's own ids, in the order given; see `ItemIndex`."""
+    return ItemIndex(graph, item=item).find(names)
 
 
 def read_node_list(nodes: str) -> list[str]:

@@ -58,7 +58,7 @@ class Processes:
         self, graph: Graph, config: TrainConfig, *, parts: Parts, initialize: bool, scratch: Path | None
     ) -> Trainer:
         """See `cvgnn.training.trainer_builder.build_trainer`."""
-        return build_trainer(graph, config, parts=parts, initialize=initialize, scratch=scratch)
+        return build_trainer(graph, config, parts=parts, initialize=initialize, scratch=scratch, all_rows=False)
 
 
 ONE = Processes()

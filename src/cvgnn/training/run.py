@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from cvgnn.data.io.dense_features import MAX_RATIO, features_of_run, scale_ratio
 from cvgnn.data.labels import labelled, unknown_labels
 from cvgnn.data.store import is_store
 from cvgnn.errors import CvgnnError, Interrupted, require
-from cvgnn.nn import Network, exact_embedding, exact_logits
+from cvgnn.nn import Network, exact_embedding, exact_logits, exact_trace, has_own_forward
 from cvgnn.sampling import FeatureSource, distinct_nodes
 from cvgnn.training.callbacks import Callback, callback_scope
 from cvgnn.training.checkpoint import Checkpointer, read_tensors
@@ -37,8 +37,8 @@ from cvgnn.training.new_nodes import add_nodes
 from cvgnn.training.parts import Parts
 from cvgnn.training.processes import ONE, Processes
 from cvgnn.training.run_folder import MetricsLog, RunFolder, check_is_folder, read_metrics, read_object, read_settings
-from cvgnn.training.tasks import METRICS, TASKS, Task, make_task
-from cvgnn.training.tasks.edge_tasks import PAIRS_AT_A_TIME
+from cvgnn.training.tasks import METRICS, TASKS, Task, describe_choice, make_task
+from cvgnn.training.tasks.edge_tasks import PAIRS_AT_A_TIME, LinkPrediction, edges_digest
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.training.trainer_builder import (
     NO_PARTS,
@@ -57,6 +57,18 @@ _MATRIX_OF_LABELS = {"multilabel": torch.int8, "regression": torch.float32}
 _PYTHON_GRAPH = GraphSource(dataset=IN_MEMORY)
 
 
+class Outputs(NamedTuple):
+    """What exact inference gives for all nodes.
+
+    Args:
+        layers: `H^(1)..H^(K)`; none for a model with its own forward.
+        last: `[N, out_channels]`, what the network computes, such as logits.
+    """
+
+    layers: list[Tensor]
+    last: Tensor
+
+
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Run:
@@ -67,13 +79,14 @@ class Run:
         model: the network with the weights of the chosen output.
         propagation: `P`.
         rows: of `P X`, see `features`; computed when they are first needed if not given.
-        computed: `[N, out_channels]`, the network's outputs for all nodes, where the graph is in other processes.
         records: one for each epoch.
         result: the summary, as `result.json` holds it.
         source: where the graph came from.
         trainer: with the state after the last step; None for a run that `load_run` has read.
         path: folder of the run; None if it has none.
         interrupted: whether Ctrl-C ended the training.
+        known: what `with_outputs` has computed.
+        is_elsewhere: whether a model of links predicts on another graph than its own. Then no edge is hidden from it.
     """
 
     graph: Graph
@@ -87,8 +100,9 @@ class Run:
     trainer: Trainer | None = None
     path: Path | None = None
     rows: FeatureSource | None = None
-    computed: Tensor | None = None
     interrupted: bool = False
+    known: Outputs | None = None
+    is_elsewhere: bool = False
 
     @functools.cached_property
     def features(self) -> FeatureSource:
@@ -137,9 +151,19 @@ class Run:
 
     def outputs(self, ids: Tensor | list[int] | None = None) -> Tensor:
         """`[n, out_channels]`: what the network computes for `ids` (for all nodes if not given), such as logits."""
-        if self.computed is not None:
-            return self.computed if ids is None else self.computed[self._positions(ids, self.graph.num_nodes)]
+        if self.known is not None:
+            return self.known.last if ids is None else self.known.last[self._positions(ids, self.graph.num_nodes)]
         return self._at(ids, exact_logits)
+
+    def with_outputs(self) -> Run:
+        """The same run with the layers and outputs of all nodes computed: `predict` and `embed` then look rows up."""
+        self._require_complete(None)
+        if has_own_forward(self.model):
+            known = Outputs([], self.outputs())
+        else:
+            rows = [H for _, H in exact_trace(self.model, self.features, self.propagation)]
+            known = Outputs(rows[: self.model.num_layers], rows[-1])
+        return dataclasses.replace(self, known=known)
 
     @torch.no_grad()
     def evaluate(self, metrics: Sequence[str] = ()) -> dict[str, Any]:
@@ -155,18 +179,21 @@ class Run:
             f"the labels of {self.graph.name!r} are not those of the run, so nothing can be compared; name the "
             "same classes in the same order, or use predict",
         )
-        rows, readout = self.outputs(), self.model.readout
-        values = self.task.evaluate(rows, metrics or self.task.metrics, readout)
-        return {
-            "task": self.task.name,
-            "item": self.task.items.kind,
-            "metrics": values,
-            **self.task.report(rows, readout),
-        }
+        run = self
+        if self.is_elsewhere:  # edges of that graph are to be judged, so a share of them is held out now
+            task = make_task(self.graph, self.config, name=self.task.name)
+            propagation = build_propagation(task.graph, self.config, self.model)
+            run = dataclasses.replace(self, task=task, propagation=propagation, rows=None, is_elsewhere=False)
+        task, rows, readout = run.task, run.outputs(), self.model.readout
+        values = task.evaluate(rows, metrics or task.metrics, readout)
+        return {"task": task.name, "item": task.items.kind, "metrics": values, **task.report(rows, readout)}
 
     def embed(self, layer: int = 1, ids: Tensor | list[int] | None = None) -> Tensor:
         """`H^(layer)[ids]`: hidden representations, `1 <= layer < K`; `layer = K` gives the logits."""
         self._require_complete(None if ids is None else self._positions(ids, self.graph.num_nodes))
+        if self.known is not None and 1 <= layer <= len(self.known.layers):
+            rows = self.known.layers[layer - 1]
+            return rows if ids is None else rows[self._positions(ids, self.graph.num_nodes)]
         return self._at(ids, functools.partial(exact_embedding, layer=layer))
 
     def predict_new(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Tensor:
@@ -215,15 +242,25 @@ class Run:
         if names is not None:
             old = np.zeros(graph.num_nodes - len(names), dtype=names.dtype)  # nobody asks for these
             graph = dataclasses.replace(graph, node_names=np.concatenate([old, names]), validated=True)
-        run = dataclasses.replace(
-            self,
-            graph=graph,
-            task=self.task.from_config(graph, self.config, num_outputs=self.task.out_channels, loss=None),
-            propagation=near.propagation.to(self.propagation.left.device),
-            rows=None,
-            trainer=None,
+        return self._with_graph(graph, near.propagation.to(self.propagation.left.device)), near.places
+
+    def on(self, graph: Graph) -> Run:
+        """The same model on another graph with the same features, to predict there."""
+        require(
+            graph.num_features == self.graph.num_features,
+            f"the model reads {self.graph.num_features} features a node, but the graph {graph.name!r} has "
+            f"{graph.num_features}; give a graph with the features of the one that the run was trained on",
         )
-        return run, near.places
+        graph = _with_label_form(features_of_run(graph, self.graph.preprocessing), self.task.name, self.task.classes[0])
+        graph = dataclasses.replace(graph, x=graph.x.to(self.graph.x.dtype), validated=True)
+        propagation = build_propagation(graph, self.config, self.model)
+        return self._with_graph(graph, propagation.to(self.propagation.left.device))
+
+    def _with_graph(self, graph: Graph, propagation: Propagation) -> Run:
+        task = self.task.from_config(graph, self.config, num_outputs=self.task.out_channels, loss=None)
+        return dataclasses.replace(
+            self, graph=graph, task=task, propagation=propagation, rows=None, trainer=None, known=None
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the run into a new folder, as `fit(out=...)` does: config, metrics, result, weights and a checkpoint.
@@ -318,6 +355,8 @@ def train(
     started = time.perf_counter() if started is None else started
     check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
     _warn_about_scales(graph)
+    if config.task == "auto" and parts.find("task", config) is None and (choice := describe_choice(graph)):
+        _log.info("%s", choice)
     source = source or _PYTHON_GRAPH
     interrupt = stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext()
     if folder is None:
@@ -532,16 +571,17 @@ def read_run(
         "give a graph with the features of the one that the run was trained on",
     )
     name = result.get("task", "node")
-    if name in _MATRIX_OF_LABELS and not labelled(graph.y.numpy()).any():
-        # No label tells the form that labels would have.
-        form = torch.empty(0, classes, dtype=_MATRIX_OF_LABELS[name])
-        y = unknown_labels(graph.num_nodes, like=form)
-        graph = dataclasses.replace(graph, y=y, num_classes=classes, class_names=None, validated=True)
+    graph = _with_label_form(graph, name, classes)
+    is_elsewhere = False
     if parts.find("task", config) is not None:
         task = build_task(graph, config, parts)
     else:
         require(name in TASKS, f"{path / 'result.json'}: unknown task {short(name)}")
-        task = make_task(graph, config, name=name, num_outputs=classes)
+        is_elsewhere = name == LinkPrediction.name and result.get("edges_sha256", "") not in ("", edges_digest(graph))
+        if is_elsewhere:
+            task = LinkPrediction.of_all_edges(graph, config)
+        else:
+            task = make_task(graph, config, name=name, num_outputs=classes)
     dtype = graph.x.dtype
     file = path / "weights.safetensors"
     weights = _read_weights(file)
@@ -572,7 +612,16 @@ def read_run(
         result=result,
         source=source or stored,
         path=path,
+        is_elsewhere=is_elsewhere,
     )
+
+
+def _with_label_form(graph: Graph, task: str, outputs: int) -> Graph:
+    """The graph; where no label tells the form that labels would have, with unknown ones in that of the task."""
+    if task not in _MATRIX_OF_LABELS or labelled(graph.y.numpy()).any():
+        return graph
+    y = unknown_labels(graph.num_nodes, like=torch.empty(0, outputs, dtype=_MATRIX_OF_LABELS[task]))
+    return dataclasses.replace(graph, y=y, num_classes=outputs, class_names=None, validated=True)
 
 
 def read_preprocessing(path: Path) -> dict[str, Any] | None:

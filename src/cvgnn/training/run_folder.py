@@ -196,6 +196,16 @@ def read_toml(file: Path) -> dict[str, Any]:
     return _parse(file, _MAX_TOML, _parse_toml)
 
 
+def toml_line(name: str, value: Any) -> str:
+    """An option as a line of a TOML file.
+
+    >>> toml_line("num_neighbors", [2, 5]), toml_line("graph", "ü")
+    ('num_neighbors = [2, 5]', 'graph = "ü"')
+    """
+    # Strings, numbers, booleans and lists are the same in JSON and TOML, but for JSON's escapes of non-ASCII.
+    return f"{name} = {json.dumps(value, ensure_ascii=False)}"
+
+
 def _parse_toml(data: bytes) -> dict[str, Any]:
     try:
         value = tomllib.loads(data.decode("utf-8"))

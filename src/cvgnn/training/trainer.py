@@ -138,7 +138,7 @@ class Trainer:
             loss = self._loss_and_gradient(batch)
             self.loader.draw_ahead()  # the next batch is drawn in another thread while the optimizer steps
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-            if self.guard.accepts(loss, parameters, self.estimator.staged()):
+            if self.guard.accepts(loss, parameters):
                 self.optimizer.step()
                 # Line 17: histories move after the parameters do, with the H of this step's forward pass.
                 self.estimator.commit(batch.step)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from cvgnn.config import TrainConfig
-from cvgnn.data import Graph, Propagation
-from cvgnn.data.subgraph import induced_subgraph
+from cvgnn.data import Graph, Propagation, SparseFeatures
+from cvgnn.data.subgraph import induced_subgraph, within
 from cvgnn.errors import CvgnnError, require
 from cvgnn.nn import (
     MODELS,
@@ -29,7 +29,7 @@ from cvgnn.nn import (
 )
 from cvgnn.optim import check_options, make_optimizer
 from cvgnn.sampling import BatchLoader, FeatureSource, NeighborSampler, propagate_features
-from cvgnn.training.evaluation import Evaluator
+from cvgnn.training.evaluation import Evaluator, few_labelled
 from cvgnn.training.guard import Guard
 from cvgnn.training.machine import check_memory
 from cvgnn.training.parts import Parts, call_factory
@@ -37,9 +37,11 @@ from cvgnn.training.schedules import make_schedule
 from cvgnn.training.tasks import Task, make_task
 from cvgnn.training.trainer import Trainer
 from cvgnn.utils.mapped_memory import mapped_zeros
+from cvgnn.utils.progress import ProgressReporter
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 NO_PARTS = Parts()
+_FEW_ROWS = 0.75  # of all: with more, finding out which are needed costs more than leaving the others out saves
 
 
 def check(graph: object, config: TrainConfig, *, memory: bool, parts: Parts = NO_PARTS) -> None:
@@ -84,6 +86,7 @@ def build_trainer(
     optimizer_factory: OptimizerFactory | None = None,
     initialize: bool = True,
     scratch: Path | None = None,
+    all_rows: bool = True,
 ) -> Trainer:
     """A trainer before its first step, `P X` and the histories computed.
 
@@ -93,6 +96,8 @@ def build_trainer(
         optimizer_factory: the same as `Parts(optimizer=optimizer_factory)`.
         initialize: whether to compute the histories at `W_1`; not needed for a trainer that will be restored.
         scratch: folder for histories on disk; that for temporary files if None.
+        all_rows: whether to compute rows of `P X` and of the histories that neither training nor evaluation reads, too.
+            Without, those of `P X` are computed when they are asked for, and those of the histories are NaN.
     """
     device = torch_device(config.device)
     if optimizer_factory is not None:
@@ -105,7 +110,8 @@ def build_trainer(
     model = build_model(task, config, dtype=graph.x.dtype, parts=parts).to(device)
     _check_cutout(graph, config, model)
     propagation = build_propagation(graph, config, model)
-    features = build_features(graph, propagation, config, model)
+    needed = None if all_rows else needed_rows(task, config, model)
+    features = build_features(graph, propagation, config, model, needed=needed)
     on_device = propagation.to(device)
     # Here too, and not only in the Trainer: an estimator's histories start from an exact pass.
     require_exact(model, features, propagation, task.items.nodes)
@@ -175,14 +181,35 @@ def torch_device(name: str) -> torch.device:
     return device
 
 
-def build_features(graph: Graph, propagation: Propagation, config: TrainConfig, model: Network) -> FeatureSource:
-    """Rows of `P X`, and of `X` if the model reads them, on the config's device."""
+def needed_rows(task: Task, config: TrainConfig, model: Network) -> Tensor | None:
+    """bool `[N]`: the nodes whose rows of `P X` training and evaluation read; None where that saves too little.
+
+    A training batch reads at most the neighborhood of its nodes at `K - 1` hops, evaluation that of the split. With
+    all nodes in the split, and for what computes all nodes at once, no row can be left out.
+    """
+    graph = task.graph
+    dense_or_stored = not isinstance(graph.x, SparseFeatures) or graph.PX is not None
+    whole = config.inductive or model.has_statistics or has_own_forward(model) or config.device != "cpu"
+    if dense_or_stored or whole or task.items.kind != "node":
+        return None
+    ids = few_labelled(graph, model.num_layers)
+    if ids is None:
+        return None
+    needed = torch.from_numpy(within(graph, ids.numpy(), model.num_layers - 1)[0])
+    return needed if needed.count_nonzero() < _FEW_ROWS * graph.num_nodes else None
+
+
+def build_features(
+    graph: Graph, propagation: Propagation, config: TrainConfig, model: Network, *, needed: Tensor | None = None
+) -> FeatureSource:
+    """Rows of `P X`, and of `X` if the model reads them, on the config's device; `needed` as in `needed_rows`."""
     # bfloat16 halves the bytes of P X, which layer 0 reads for every node of the receptive field.
     storage = torch.bfloat16 if config.feature_dtype == "bfloat16" else None
     aggregated, own = model.reads
     features = propagate_features(
-        graph, propagation, feature_norm=config.feature_norm, storage=storage, aggregated=aggregated, own=own
-    )
+        graph, propagation, feature_norm=config.feature_norm, storage=storage, aggregated=aggregated, own=own,
+        needed=needed,
+    )  # fmt: skip
     return features if config.device == "cpu" else features.to(torch_device(config.device))
 
 
@@ -269,9 +296,11 @@ def build_estimator(
     estimator.to(propagation.left.device)
     if initialize and model.num_layers == 2 and not has_own_forward(model):
         # The only hidden layer needs no neighbors: by blocks, no second matrix of the histories' size exists.
-        estimator.initialize_blocks(first_hidden(model, features, propagation))
+        with ProgressReporter("before training") as progress:
+            hidden = first_hidden(model, features.incomplete, propagation, progress=progress)
+            estimator.initialize_blocks(hidden)
     elif initialize:
-        estimator.initialize(each_hidden(model, features, propagation))
+        estimator.initialize(each_hidden(model, features.incomplete, propagation))
     return estimator
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from tests.data.io import writers
 from tests.data.io.writers import pyg_data
 
 Make = Callable[[Path], Path]
@@ -88,7 +89,7 @@ def cut(make: Make, keep: float) -> Make:
 
     def made(folder: Path) -> Path:
         path = make(folder)
-        target = max(path.glob("*.parquet")) if path.is_dir() else path
+        target = max(path.glob("nodes.*")) if path.is_dir() else path
         data = target.read_bytes()
         target.write_bytes(data[: int(len(data) * keep)])
         return path
@@ -293,6 +294,55 @@ PARQUET: list[tuple[str, Make, str]] = [
 ]  # fmt: skip
 
 
+# Arrow
+
+
+def as_arrow(make: Make, *, streamed: bool = False) -> Make:
+    """The same tables in Arrow's format."""
+
+    def again(folder: Path) -> Path:
+        for file in list(make(folder).glob("*.parquet")):
+            writers.write_columns(pq.read_table(file), file.with_suffix(".arrow"), streamed=streamed)
+            file.unlink()
+        return folder
+
+    return again
+
+
+def named_arrow(content: bytes | None) -> Make:
+    """A file of nodes that is no Arrow file: some bytes, or Parquet."""
+
+    def make(folder: Path) -> Path:
+        file = as_arrow(parquet())(folder) / "nodes.arrow"
+        file.write_bytes(parquet()(folder).joinpath("nodes.parquet").read_bytes() if content is None else content)
+        for other in folder.glob("*.parquet"):
+            other.unlink()
+        return folder
+
+    return make
+
+
+def without_end(folder: Path) -> Path:
+    """Whole batches, but the mark at the end of the stream is missing: pyarrow would read on as if nothing were."""
+    file = as_arrow(parquet(), streamed=True)(folder) / "nodes.arrow"
+    file.write_bytes(file.read_bytes()[:-8])
+    return folder
+
+
+ARROW: list[tuple[str, Make, str]] = [
+    *((name, as_arrow(make), message.replace("parquet", "arrow")) for name, make, message in PARQUET[2:]),
+    ("empty", named_arrow(b""), "nodes.arrow is damaged, or no Arrow file"),
+    ("text", named_arrow(b"id,label\n"), "nodes.arrow is damaged, or no Arrow file"),
+    ("truncated", cut(as_arrow(parquet()), 0.7), "nodes.arrow is damaged, or no Arrow file"),
+    ("truncated stream", cut(as_arrow(parquet(), streamed=True), 0.7), "nodes.arrow is cut off: the mark at the end of a stream is missing"),
+    ("stream without its end", without_end, ".arrow is cut off: the mark at the end of a stream is missing"),
+    ("Parquet", named_arrow(None), "nodes.arrow is no Arrow file but a Parquet file; name it nodes.parquet"),
+    ("Feather of version 1", named_arrow(b"FEA1\0\0\0\0"), "nodes.arrow is no Arrow file but a Feather file of version 1"),
+    ("Arrow as Parquet", lambda folder: as_arrow(parquet())(folder).joinpath("edges.arrow").rename(folder / "edges.parquet").parent, "edges.parquet is no Parquet file but an Arrow file; name it edges.arrow"),
+    ("Arrow as CSV", lambda folder: as_arrow(parquet())(folder).joinpath("edges.arrow").rename(folder / "edges.csv").parent, "edges.csv is no CSV file but an Arrow file; name it edges.arrow"),
+]  # fmt: skip
+
+
 # Errors only where every feature must be a number (preprocess=none)
 PLAIN: list[tuple[str, Make, str]] = [
     ("feature missing", tables(nodes=NODES.replace("5,6", ",6")), "nodes.csv, line 4, column 'f0': nothing where a number must be"),
@@ -403,6 +453,6 @@ PATHS: list[tuple[str, Make, str]] = [
 
 FILES = [
     (f"{kind}: {name}", make, message)
-    for kind, cases in {"npz": NPZ, "csv": CSV, "parquet": PARQUET, "pt": PT, "path": PATHS}.items()
+    for kind, cases in {"npz": NPZ, "csv": CSV, "parquet": PARQUET, "arrow": ARROW, "pt": PT, "path": PATHS}.items()
     for name, make, message in cases
 ]

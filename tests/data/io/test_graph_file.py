@@ -37,7 +37,12 @@ def photo_again(photo: Graph, tmp_path_factory: pytest.TempPathFactory) -> dict[
     write_store(photo, folder / "store")
     return {
         "csv": read_graph(writers.write_csv(photo, folder / "csv", split=False), split=SPLIT, tables=PLAIN),
-        "parquet": read_graph(writers.write_parquet(photo, folder / "parquet", split=False), split=SPLIT, tables=PLAIN),
+        "parquet": read_graph(
+            writers.write_columnar(photo, folder / "parquet", split=False), split=SPLIT, tables=PLAIN
+        ),
+        "feather": read_graph(
+            writers.write_columnar(photo, folder / "feather", "feather", split=False), split=SPLIT, tables=PLAIN
+        ),
         "pyg": from_pyg(data, split=SPLIT),
         "pt": read_graph(folder / "photo.pt", split=SPLIT),
         "store": read_graph(folder / "store"),
@@ -89,8 +94,11 @@ def test_files_hold_what_was_written(graph: Graph) -> None:
             writers.write_npz(graph, folder / "b.npz", masks=True, csr=True),
             writers.write_csv(graph, folder / "csv"),
             writers.write_csv(graph, folder / "csv-features", features_file=True),
-            writers.write_parquet(graph, folder / "parquet"),
-            writers.write_parquet(graph, folder / "parquet-lists", lists=True),
+            writers.write_columnar(graph, folder / "parquet"),
+            writers.write_columnar(graph, folder / "parquet-lists", lists=True),
+            writers.write_columnar(graph, folder / "arrow", "arrow"),
+            writers.write_columnar(graph, folder / "stream-lists", "arrow", lists=True, streamed=True),
+            writers.write_columnar(graph, folder / "feather", "feather"),
         ]
         write_store(graph, folder / "store")
         for path in [*paths, folder / "store"]:

@@ -13,7 +13,7 @@ from cvgnn.data.io import read_graph
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError
 from tests.data.io import broken_files
-from tests.data.io.broken_files import FILES, PLAIN, Make, npz, parquet, tables
+from tests.data.io.broken_files import FILES, PLAIN, Make, as_arrow, npz, parquet, tables
 
 
 def everything(folder: Path) -> list[str]:
@@ -59,9 +59,10 @@ def test_the_unbroken_files_are_valid(make: Make, tmp_path: Path) -> None:
     [
         (npz(), "graph.npz: it holds "),
         (parquet(f=[[1.0] * 9] * 3), "nodes.parquet: it holds 108 bytes of data, "),
+        (as_arrow(parquet(f=[[1.0] * 9] * 3)), "nodes.arrow: it holds 108 bytes of data, "),
         (broken_files.pt(lambda _: broken_files.fields()), "graph.pt: it holds "),
     ],
-    ids=["npz", "parquet", "pt"],
+    ids=["npz", "parquet", "arrow", "pt"],
 )
 def test_more_than_memory_holds_is_refused_before_reading(
     make: Make, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from cvgnn.data import Graph
 from cvgnn.data.io import read_graph
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError
-from tests.data.io.writers import assert_same
+from tests.data.io.writers import assert_same, write_columns
 
 
 def csv_graph(folder: Path, nodes: str, edges: str = "source,target\n") -> Graph:
@@ -103,20 +103,22 @@ def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
     assert graph.num_edges == 2
 
 
-def test_parquet_as_pandas_writes_it(tmp_path: Path) -> None:
-    """Integers with gaps are floats there; words may be categories; features may be of any numeric type."""
+@pytest.mark.parametrize("form", ["parquet", "feather"])
+def test_tables_as_pandas_and_polars_write_them(form: str, tmp_path: Path) -> None:
+    """Integers with gaps are floats there; words may be categories or views; features may be of any numeric type."""
+    part = pa.array(["train", None, "test"])
     nodes = pa.table(
         {
             "id": pa.array([10, 11, 12], pa.int32()),
             "label": pa.array([1.0, float("nan"), 0.0]),
-            "split": pa.array(["train", None, "test"]).dictionary_encode(),
+            "split": part.dictionary_encode() if form == "parquet" else part.cast(pa.string_view()),
             "a": pa.array([True, False, True]),
             "b": pa.array([1, 2, 3], pa.uint8()),
             "c": pa.array([[0.5, 1.5], [2.5, 3.5], [4.5, 5.5]], pa.list_(pa.float64(), 2)),
         }
     )
-    pq.write_table(nodes, tmp_path / "nodes.parquet", row_group_size=2)
-    pq.write_table(pa.table({"source": [10, 11], "target": [12.0, 10.0]}), tmp_path / "edges.parquet")
+    write_columns(nodes, tmp_path / f"nodes.{form}", rows=2)
+    write_columns({"source": [10, 11], "target": [12.0, 10.0]}, tmp_path / f"edges.{form}")
     graph = read_graph(tmp_path, tables=TableOptions(preprocess="none"))
     assert graph.node_names is not None
     assert graph.node_names.tolist() == [10, 11, 12]
@@ -136,10 +138,13 @@ def test_parquet_as_pandas_writes_it(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_integer_ids_in_parquet(ids: pa.Array, names: list[object], tmp_path: Path) -> None:
-    """They stay integers, unless one does not fit into int64."""
-    pq.write_table(pa.table({"id": ids, "label": [0, 1, 0], "f": [1.0, 2.0, 3.0]}), tmp_path / "nodes.parquet")
-    pq.write_table(pa.table({"source": ids.take([0]), "target": ids.take([2])}), tmp_path / "edges.parquet")
+@pytest.mark.parametrize("form", ["parquet", "arrow", "stream.arrow", "feather"])
+def test_integer_ids_stay_integers(ids: pa.Array, names: list[object], form: str, tmp_path: Path) -> None:
+    """Unless one does not fit into int64."""
+    how = {"streamed": form == "stream.arrow", "rows": 2}
+    form = form.rpartition(".")[2]
+    write_columns({"id": ids, "label": [0, 1, 0], "f": [1.0, 2.0, 3.0]}, tmp_path / f"nodes.{form}", **how)
+    write_columns({"source": ids.take([0]), "target": ids.take([2])}, tmp_path / f"edges.{form}", **how)
     graph = read_graph(tmp_path, tables=TableOptions(preprocess="none"))
     assert graph.node_names is not None
     assert graph.node_names.tolist() == names

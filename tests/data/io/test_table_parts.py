@@ -45,7 +45,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "other columns": ({"edges/0.csv": EDGES, "edges/1.csv": "a,b\n0,1\n"}, "1.csv has other columns than 0.csv"),
     "other kinds": ({"edges/0.csv": EDGES, "edges/1.parquet": ""}, "edges must hold files of one kind"),
     "a file and a folder": ({"edges/0.csv": EDGES, "edges.csv": EDGES}, "it has both edges.csv and edges;"),
-    "nothing": ({"edges/.hidden": ""}, "edges is empty; it must hold CSV or Parquet files"),
+    "nothing": ({"edges/.hidden": ""}, "edges is empty; it must hold files of a table: CSV, Parquet or Arrow"),
     "a mistake": (
         {"edges/0.csv": EDGES, "edges/1.csv": "source,target\n0,1\n0,77\n"},
         "edges, 1.csv, line 3, column 'target': '77' is no node",

@@ -9,6 +9,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import torch
 from scipy import sparse
@@ -119,23 +120,42 @@ def write_csv(graph: Graph, folder: Path, *, split: bool = True, features_file: 
     return folder
 
 
-def write_parquet(graph: Graph, folder: Path, *, split: bool = True, lists: bool = False) -> Path:
+def write_columns(columns: dict[str, Any] | pa.Table, path: Path, *, streamed: bool = False, rows: int = 120) -> None:
+    """Write a table as Parquet, Feather or Arrow, by its ending, in batches of so many rows."""
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=rows)
+    elif path.suffix == ".feather":
+        pyarrow.feather.write_feather(table, path, compression="zstd", chunksize=rows)
+    else:
+        with (pa.ipc.new_stream if streamed else pa.ipc.new_file)(path, table.schema) as writer:
+            writer.write_table(table, rows)
+
+
+def write_columnar(
+    graph: Graph,
+    folder: Path,
+    form: str = "parquet",
+    *,
+    split: bool = True,
+    lists: bool = False,
+    streamed: bool = False,
+) -> Path:
+    """A folder of tables as Parquet or Arrow."""
     folder.mkdir()
     edge_index, weight = edges_of(graph)
     names, x = np.array(names_of(graph)), dense_of(graph)
     edges: dict[str, Any] = {"source": names[edge_index[0]], "target": names[edge_index[1]]}
     edges |= {} if weight is None else {"weight": weight}
-    pq.write_table(pa.table({key: pa.array(value) for key, value in edges.items()}), folder / "edges.parquet")
+    write_columns({key: pa.array(value) for key, value in edges.items()}, folder / f"edges.{form}", streamed=streamed)
     nodes: dict[str, Any] = {"id": pa.array(names), "label": pa.array([label or None for label in labels_of(graph)])}
     nodes |= {"split": pa.array([part or None for part in split_of(graph)], pa.string())} if split else {}
     if lists:
-        pq.write_table(
-            pa.table({"id": nodes["id"], "x": pa.array(x.tolist(), pa.list_(pa.float32()))}),
-            folder / "features.parquet",
-        )
+        features = {"id": nodes["id"], "x": pa.array(x.tolist(), pa.list_(pa.float32()))}
+        write_columns(features, folder / f"features.{form}", streamed=streamed)
     else:
         nodes |= {f"f{i}": pa.array(x[:, i]) for i in range(x.shape[1])}
-    pq.write_table(pa.table(nodes), folder / "nodes.parquet")
+    write_columns(nodes, folder / f"nodes.{form}", streamed=streamed)
     return folder
 
 

@@ -14,6 +14,7 @@ from cvgnn.data.named.catalog import Counts
 from cvgnn.data.named.dataset_loader import compare
 from cvgnn.errors import CvgnnError
 from cvgnn.training.graph_source import load_source
+from cvgnn.utils.optional_import import import_optional
 
 EDGES = "1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n7, 8\n8, 7\n9, 10\n10, 9\n"
 FILES = {
@@ -104,3 +105,34 @@ def test_broken_files(tmp_path: Path, changes: dict[str, str | None], message: s
 def test_an_empty_file(tmp_path: Path) -> None:
     with pytest.raises(CvgnnError, match=r"MUTAG_graph_labels\.txt is broken .it is empty"):
         load("mutag", write(tmp_path, graph_labels=""))
+
+
+@pytest.mark.parametrize(("prefix", "attributes"), [("MUTAG", False), ("PROTEINS", True)])
+def test_the_same_set_as_pyg_reads(tmp_path: Path, prefix: str, attributes: bool) -> None:
+    """Labels and attributes of edges are there, as in the real files; PyG puts attributes before labels."""
+    edges = EDGES.count("\n")
+    more = {"edge_labels": "0\n2\n" * (edges // 2), "edge_attributes": "0.5, 1\n" * edges}
+    write(tmp_path / "raw", prefix, **more, node_attributes=ATTRIBUTES if attributes else None)
+    theirs, slices, sizes = import_optional("torch_geometric.io.tu", extra="pyg", purpose="the tests").read_tu_data(
+        str(tmp_path / "raw"), prefix
+    )
+    mine = load(prefix.lower(), tmp_path)
+    assert isinstance(mine.x, torch.Tensor)
+    assert mine.y.tolist() == theirs.y.tolist()
+    assert mine.graph_ids is not None
+    assert mine.graph_ids.bincount().cumsum(0).tolist() == slices["x"][1:].tolist()
+    wide = sizes["num_node_attributes"]
+    label = theirs.x[:, wide:]
+    assert (
+        mine.x[:, : mine.num_features - wide].tolist() == label[:, label.any(dim=0)].tolist()
+    )  # 1, 2 and 4 occur nowhere
+    if attributes:
+        values = theirs.x[:, :wide]
+        known = values[mine.train_nodes]
+        scaled = (values - known.mean(dim=0)) / known.std(dim=0, correction=0).clamp_min(1e-30)
+        torch.testing.assert_close(mine.x[:, -wide:], scaled, rtol=0, atol=1e-5)
+    start = slices["x"][:-1]
+    target = torch.repeat_interleave(torch.arange(mine.num_nodes), mine.degree)
+    pairs = {(int(u), int(v)) for u, v in zip(mine.indices, target, strict=True)}
+    of_edge = torch.repeat_interleave(torch.arange(len(start)), slices["edge_index"].diff())
+    assert pairs == {(int(u), int(v)) for u, v in (theirs.edge_index + start[of_edge]).T}

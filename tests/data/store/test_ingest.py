@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 import pytest
 
 from cvgnn.data import RandomSplit
@@ -26,6 +25,7 @@ from cvgnn.data.store.ingest import ingest_tables
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError
 from cvgnn.ops.id_kernels import UNKNOWN, hash_strings
+from tests.data.io.writers import write_columns
 
 N, M = 300, 2000
 SPLIT = RandomSplit(seed=3)
@@ -88,7 +88,7 @@ def make(
 
 
 def write(folder: Path, tables: dict[str, dict[str, list[Any]]], form: str) -> Path:
-    """Write tables as csv, csv.gz, parquet, or as folders of several files of these."""
+    """Write tables as csv, csv.gz, parquet, arrow, feather, or as folders of several files of these."""
     folder.mkdir(parents=True)
     for name, columns in tables.items():
         suffix = form.removeprefix("many ")
@@ -99,10 +99,10 @@ def write(folder: Path, tables: dict[str, dict[str, list[Any]]], form: str) -> P
         for i, (a, b) in enumerate(itertools.pairwise(cuts)):
             path = folder / (f"{name}/part-{i}.{suffix}" if len(cuts) > 2 else f"{name}.{suffix}")
             part = {column: cells[a:b] for column, cells in columns.items()}
-            if suffix == "parquet":
+            if suffix in ("parquet", "arrow", "feather"):
                 table = pa.table({c: cells if not _mixed(columns[c]) else [str(v) if v != "" else None for v in cells]
                                   for c, cells in part.items()})  # fmt: skip
-                pa.parquet.write_table(table, path, row_group_size=120)
+                write_columns(table, path, streamed=i == 1)
             else:
                 rows = [",".join(part), *(",".join(map(str, row)) for row in zip(*part.values(), strict=True))]
                 text = ("\n".join(rows) + "\n").encode()
@@ -136,6 +136,7 @@ def assert_equal(folder: Path, tmp_path: Path, *, memory: int = 40_000, **option
         ("csv", "text"), ("csv", "mixed"), ("csv", "floats"), ("csv.gz", "integers"), ("parquet", "text"),
         ("parquet", "integers"), ("parquet", "numbers"), ("parquet", "floats"), ("many csv", "shuffled"),
         ("many csv", "numbers"), ("many csv", "mixed"), ("many parquet", "text"), ("many parquet", "shuffled"),
+        ("arrow", "integers"), ("feather", "text"), ("many arrow", "shuffled"),
     ],
 )  # fmt: skip
 def test_equal_to_the_byte(form: str, kind: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from cvgnn.data.io.cell_values import GAPS
+from cvgnn.data.io.columnar_file import COLUMNAR_FORMATS
 from cvgnn.data.io.mistakes import Mistakes
 from cvgnn.data.io.size_checks import FileError, reading
 from cvgnn.data.io.table_file import OtherTypes, TableFile
@@ -35,7 +36,7 @@ _OTHER_FORMATS = {
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save it as CSV",
     b"\x1f\x8b": "compressed by gzip; name it {name}.gz",
     b"\x28\xb5\x2f\xfd": "compressed by zstd; name it {name}.zst",
-    b"PAR1": "a Parquet file; name it {stem}.parquet",
+    **COLUMNAR_FORMATS,
     b"<": "HTML or XML, perhaps the page of a failed download; save it as CSV",
     b"{": "JSON; save it as CSV",
     b"[": "JSON; save it as CSV",

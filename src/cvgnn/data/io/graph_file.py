@@ -13,7 +13,7 @@ from cvgnn.data.io.size_checks import reading
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import require
 
-_FORMS = "a graph is a .npz or .pt file, a folder with nodes and edges as .csv or .parquet, or a store"
+_FORMS = "a graph is a .npz or .pt file, a folder with tables nodes and edges (.csv, .parquet or .arrow), or a store"
 _READERS = {".npz": read_npz, ".pt": read_pt}
 
 
@@ -29,7 +29,7 @@ def read_graph(
     """Read a graph from a file or folder. docs/files.md describes each form with an example.
 
     Args:
-        path: a store (see `cvgnn convert`), a `.npz`, a folder with `nodes` and `edges` as CSV or Parquet, or a `.pt`.
+        path: a store (see `cvgnn convert`), a `.npz`, a folder with tables `nodes` and `edges`, or a `.pt`.
         split: the random split where the file has none; `RandomSplit()` if not given. `Graph.split` records it. One
             with `allow_unlabelled` reads a graph without labels, for task `link` or to predict on.
         directed: keep the directions of the edges instead of making the graph undirected. A store has its own.
@@ -90,7 +90,7 @@ def _read(
     suffix = path.suffix
     require(path.is_file(), f"it is neither a file nor a folder; {_FORMS}")
     require(
-        suffix not in (".csv", ".parquet"),
+        suffix not in (".csv", ".parquet", ".arrow", ".feather"),
         f"it is a single table; give the folder that holds nodes{suffix} and edges{suffix}",
     )
     require(suffix in _READERS, f"unknown file type {suffix!r}; {_FORMS}")

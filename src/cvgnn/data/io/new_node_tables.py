@@ -14,9 +14,9 @@ from cvgnn.data.io.cell_values import to_numbers
 from cvgnn.data.io.dense_features import is_of_arrays
 from cvgnn.data.io.mistakes import Mistakes
 from cvgnn.data.io.preprocessing import Preprocessing
-from cvgnn.data.io.size_checks import FileError, reading
 from cvgnn.data.io.table_file import TableFile, positions
-from cvgnn.data.io.table_folder import ALIASES, TABLE_CLASSES
+from cvgnn.data.io.table_formats import open_file
+from cvgnn.data.io.table_roles import ALIASES
 from cvgnn.data.table_options import TableOptions
 from cvgnn.utils.formatting import join_printable
 
@@ -46,7 +46,7 @@ def read_new_nodes(
         options: the names of columns, and what to do with an edge whose node is unknown.
         preprocessing: fitted on the graph that the model was trained on.
     """
-    mistakes, (node_table, edge_table) = Mistakes(), [_open(file) for file in (nodes, edges)]
+    mistakes, (node_table, edge_table) = Mistakes(), [open_file(file, "a table for --new") for file in (nodes, edges)]
     # Columns of arrays have no names; the new ones are taken in their order.
     named = preprocessing is not None and not is_of_arrays(preprocessing)
     fitted = Preprocessing.from_dict(preprocessing) if named else None
@@ -99,14 +99,6 @@ def read_new_nodes(
         _log.warning("%s: %s edges left out: one of their nodes %s", edges.name, count, where)
         edge_index, weight = edge_index[:, whole], None if weight is None else weight[whole]
     return NewNodeTables(x, edge_index, weight, np.array(ids.to_pylist()))
-
-
-def _open(file: Path) -> TableFile:
-    suffix = next((suffix for suffix in TABLE_CLASSES if file.name.endswith(suffix)), None)
-    if suffix is None:
-        raise FileError(f"{file}: new nodes and their edges are tables, and end in one of {', '.join(TABLE_CLASSES)}")
-    with reading(file):
-        return TABLE_CLASSES[suffix](file)
 
 
 def _column(table: TableFile, role: str, options: TableOptions, *, required: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""A table of a graph's folder, and a Parquet file as one; `csv_file.py` has the other kind."""
+"""A table of a graph's folder; `csv_file.py` and `columnar_file.py` have the kinds of files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import final
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +17,6 @@ import pyarrow.types as pt
 from cvgnn.data.io.cell_values import Cells, is_code, to_numbers, without_gaps
 from cvgnn.data.io.mistakes import Mistakes
 from cvgnn.data.io.size_checks import FileError, check_memory, reading
-from cvgnn.errors import CvgnnError
-from cvgnn.utils.formatting import join_printable
 
 _ARROW_ROWS = 1 << 19
 _MAX_NAME = 1000  # characters; names are kept in an array as wide as the longest
@@ -150,7 +146,7 @@ class TableFile(ABC):
 
     def _cells(self, column: pa.Array, name: str, number: bool, mistakes: Mistakes) -> Cells:
         kind, length = column.type, len(column)
-        if _is_list(kind):
+        if is_list(kind):
             matrix = self._matrix(column, name, mistakes)
             return np.full(length, np.nan) if matrix is None else matrix
         if _is_number(kind) or pt.is_decimal(kind) or pt.is_null(kind):
@@ -239,68 +235,6 @@ class TableFile(ABC):
         return text if found is None else found
 
 
-@final
-class ParquetFile(TableFile):
-    """A Parquet file. Names may be strings, integers, booleans or categories; numbers may also be lists of numbers.
-
-    Args:
-        path: its file; the list of columns is read here.
-    """
-
-    def __init__(self, path: Path) -> None:
-        with reading(path):
-            path.open("rb").close()  # pyarrow's message for a file that cannot be opened is longer than the system's
-        with _parquet_errors(path):
-            # Pages are read one after another: a group of rows may be larger than memory.
-            self._file = pa.parquet.ParquetFile(path, buffer_size=1 << 22)
-            self._schema = self._file.schema_arrow
-        super().__init__(path, self._schema.names)
-
-    def _load(
-        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
-    ) -> dict[str, pa.Array]:
-        wanted, rows = [*names, *numbers, *others], self.estimate_rows()
-        with reading(self.path), _parquet_errors(self.path):
-            # Repeated values take no room in the file, but they do in memory.
-            check_memory(rows * 8 * len(wanted))
-            check_memory(rows * 4 * sum(map(self.width, wanted)))
-        return super()._load(names, numbers, others, mistakes)
-
-    def _batches(
-        self, names: Sequence[str], numbers: Sequence[str], others: Sequence[str], mistakes: Mistakes
-    ) -> Iterator[dict[str, pa.Array]]:
-        wanted, count = [*names, *numbers, *others], 0
-        with reading(self.path), _parquet_errors(self.path):
-            # Group by group: one call for all groups keeps buffers of each, 8 MiB a batch, until its end.
-            for group in range(self._file.num_row_groups):
-                for batch in self._file.iter_batches(_ARROW_ROWS, row_groups=[group], columns=wanted):
-                    columns = {name: batch.column(name) for name in wanted}
-                    count += batch.num_rows
-                    for name, column in columns.items():
-                        if pt.is_dictionary(column.type):
-                            columns[name] = column.cast(column.type.value_type)
-                    if batch.num_rows:
-                        yield columns
-        rows = self.estimate_rows()
-        self.require(count == rows, f"is damaged: {count} of {rows} rows are there")
-
-    def estimate_rows(self) -> int:
-        """See `TableFile.estimate_rows`."""
-        rows: int = self._file.metadata.num_rows
-        return rows
-
-    def places(self, rows: Sequence[int]) -> dict[int, str]:
-        """The numbers of rows, counted from 1."""
-        return {row: f"row {row + 1}" for row in rows}
-
-    def width(self, name: str) -> int:
-        """See `TableFile.width`."""
-        if not _is_list(self._schema.field(name).type):
-            return 0
-        first = next(self._file.iter_batches(batch_size=1, columns=[name]), None)
-        return 0 if first is None or not first.num_rows else len(first.column(0)[0].as_py() or ())
-
-
 def whole_numbers(text: pa.Array) -> pa.Array | None:
     """The text without the .0 that pandas and Excel write after each integer; None if a cell has none."""
     # The first rows are tried first: Arrow looks at the whole column before it refuses it.
@@ -370,22 +304,11 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind))
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether cells of this type hold lists."""
     return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     found = column.combine_chunks()
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-
-
-@contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
-    """Turn what pyarrow raises for a damaged Parquet file into an error that names the file."""
-    try:
-        yield
-    except (CvgnnError, MemoryError):
-        raise
-    except Exception as error:  # they are of many kinds, built-in ones too
-        reason = join_printable([(str(error).strip() or type(error).__name__).splitlines()[0][:200]])
-        raise FileError(f"{path} is damaged, or no Parquet file ({reason})") from None

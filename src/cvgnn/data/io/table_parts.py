@@ -1,4 +1,4 @@
-"""Tables of a graph's folder that are not one CSV or Parquet file: a folder of such files, or a `.npy` array."""
+"""Tables of a graph's folder that are not one file of columns: a folder of such files, or a `.npy` array."""
 
 from __future__ import annotations
 

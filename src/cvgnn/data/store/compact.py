@@ -7,7 +7,7 @@ order, the same weights in `P` and the same ids for draws as in the whole graph,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from cvgnn.data.propagation import Aggregation, row_sums
 from cvgnn.data.split import SPLITS
 from cvgnn.data.store.save_graph import plain_names
 from cvgnn.data.store.store_writer import StoreWriter
-from cvgnn.data.subgraph import feature_rows, row_entries
+from cvgnn.data.subgraph import blocks_of_nodes, feature_rows, row_entries, within
 from cvgnn.errors import require, require_integer, require_known
 from cvgnn.ops.row_sum import Rows, row_blocks, weighted_sum
 from cvgnn.utils.progress import ProgressCallback
@@ -58,7 +58,7 @@ def compact_store(
     special = graph.graph_ids is not None or graph.edge_label is not None
     require(not special, "only graphs with labels at nodes are compacted, not labelled edges or sets of graphs")
     chosen = {split: getattr(graph, f"{split}_ids").numpy() for split in splits}
-    kept, complete = _within(graph, np.concatenate(list(chosen.values())), hops)
+    kept, complete = within(graph, np.concatenate(list(chosen.values())), hops)
     ids, indptr = np.flatnonzero(kept), graph.indptr.numpy()
     place = np.cumsum(kept, dtype=np.int32) - np.int32(1)  # of a kept node
     lengths = np.where(complete[ids], indptr[ids + 1] - indptr[ids], 0)
@@ -103,31 +103,6 @@ def compact_store(
         )  # fmt: skip
 
 
-def _within(graph: Graph, nodes: np.ndarray, hops: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which nodes are at most `hops` hops from `nodes`, and which are closer: two masks `[N]`."""
-    indptr, indices = graph.indptr.numpy(), graph.indices.numpy()
-    kept = np.zeros(graph.num_nodes, dtype=bool)
-    kept[nodes] = True
-    complete = np.zeros_like(kept)
-    frontier = np.flatnonzero(kept)
-    for _ in range(hops):
-        complete[frontier] = True
-        reached = np.zeros_like(kept)
-        for part in _blocks_of_nodes(indptr, frontier):
-            reached[indices[row_entries(indptr, part)]] = True
-        reached &= ~kept
-        kept |= reached
-        frontier = np.flatnonzero(reached)
-    return kept, complete
-
-
-def _blocks_of_nodes(indptr: np.ndarray, nodes: np.ndarray) -> Iterator[np.ndarray]:
-    """The nodes in parts whose rows of `A` have a bounded number of entries."""
-    cumulative = np.concatenate([[0], np.cumsum(indptr[nodes + 1] - indptr[nodes])])
-    for first, last in row_blocks(cumulative, _ENTRIES_PER_BLOCK):
-        yield nodes[first:last]
-
-
 def _write_rows(writer: StoreWriter, name: str, matrix: Tensor | SparseFeatures, ids: np.ndarray) -> None:
     """`matrix[ids]`, in blocks."""
     if isinstance(matrix, SparseFeatures):
@@ -147,12 +122,13 @@ def _write_dense_product(writer: StoreWriter, P: Propagation, X: Tensor, ids: np
     """`(P X)[ids]`, some columns at a time: each pass reads `X` once and has its columns in memory."""
     indptr = P.indptr.numpy()
     width = max(1, min(X.shape[1], memory // (P.num_nodes * X.itemsize)))
+    width = -(-X.shape[1] // -(-X.shape[1] // width))  # as many passes, and as equal
     out = torch.from_numpy(writer.array("PX", (len(ids), X.shape[1]), P.left.numpy().dtype))
     for left in range(0, X.shape[1], width):
         columns = slice(left, left + width)
         scaled = X[:, columns] * P.right[:, None]
         first = 0
-        for part in _blocks_of_nodes(indptr, ids):
+        for part in blocks_of_nodes(indptr, ids):
             entries, nodes = row_entries(indptr, part), torch.from_numpy(part)
             starts = torch.from_numpy(
                 np.concatenate([[0], np.cumsum(indptr[part + 1] - indptr[part])]).astype(np.int32)

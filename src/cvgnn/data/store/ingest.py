@@ -32,7 +32,7 @@ from cvgnn.data.io.suspicions import column_suspicions, graph_suspicions, log_su
 from cvgnn.data.io.table_file import OtherTypes, TableFile, categories
 from cvgnn.data.io.table_folder import FolderReader
 from cvgnn.data.propagation import Aggregation
-from cvgnn.data.store.edge_buckets import EdgeBuckets, entry_bytes
+from cvgnn.data.store.edge_buckets import MAX_BUCKETS, EdgeBuckets, entry_bytes
 from cvgnn.data.store.id_map import IdColumn, IdMap
 from cvgnn.data.store.propagated_features import add_product
 from cvgnn.data.store.store_reader import open_store
@@ -114,26 +114,28 @@ def plan_ingest(folder: Path, split: RandomSplit, tables: TableOptions) -> Inges
     """Look at the columns and sizes of a folder of tables; arguments as in `read_graph`."""
     with reading(folder):
         reader = FolderReader(folder, split, tables, None, training=True)
-    nodes, edges = reader.nodes.estimate_rows(), reader.edges.estimate_rows()
-    cells = sum(max(1, reader.table.width(name)) for name in reader.used)
+    roles = reader.roles
+    nodes, edges = roles.nodes.estimate_rows(), roles.edges.estimate_rows()
+    cells = sum(max(1, roles.table.width(name)) for name in roles.used)
     # Two columns of text ids, their numbers, and the entries before and after sorting take about 120 bytes an edge.
     in_memory = nodes * (100 + 20 * cells) + edges * 120
-    has_split = (reader.split_name or tables.split_by) is not None
+    has_split = (roles.split_name or tables.split_by) is not None
     return IngestPlan(in_memory, BASE_BYTES + NODE_BYTES * nodes, has_split, _refusal(reader))
 
 
 def _refusal(reader: FolderReader) -> str | None:
     """What in a folder is not converted piece by piece, and what to do; None if all of it is."""
+    roles = reader.roles
     advice = "which is not converted piece by piece; convert it in memory (without --memory)"
-    if reader.graph_name is not None:
-        what = f"{reader.nodes.path}, column {reader.graph_name[:80]!r}: this is a set of graphs"
+    if roles.graph_name is not None:
+        what = f"{roles.nodes.path}, column {roles.graph_name[:80]!r}: this is a set of graphs"
         return f"{what}, {advice}, or convert its graphs one by one"
-    column = reader.pair_label or reader.pair_split
+    column = roles.pair_label or roles.pair_split
     if column is not None:
-        other = "leave the columns out with --ignore" if reader.pairs is reader.edges else "move the table away"
-        what = f"{reader.pairs.path}, column {column[:80]!r}: this is a graph with labelled pairs"
+        other = "leave the columns out with --ignore" if roles.pairs is roles.edges else "move the table away"
+        what = f"{roles.pairs.path}, column {column[:80]!r}: this is a graph with labelled pairs"
         return f"{what}, {advice}, or {other}"
-    if not reader.needs_labels:
+    if not roles.needs_labels:
         what = f"{reader.folder}: with --unlabelled this is a graph without labels"
         return f"{what}, {advice}, or leave --unlabelled out if its nodes have labels"
     return None
@@ -145,6 +147,7 @@ class _Ingest:
 
     def __init__(self, reader: FolderReader, writer: StoreWriter, memory: int, inputs: str, directed: bool) -> None:
         self.reader, self.writer, self.memory, self.directed = reader, writer, memory, directed
+        self.roles = reader.roles
         self._manifest = writer.work / "manifest.json"
         self._progress = writer.progress
         self.done: dict[str, Any] = {"inputs": inputs}
@@ -174,14 +177,16 @@ class _Ingest:
 
     def check_disk(self, propagate: Aggregation | None) -> None:
         """Say how much disk space the work takes, and refuse it where there is less."""
-        reader = self.reader
-        nodes, edges = reader.nodes.estimate_rows(), reader.edges.estimate_rows()
+        nodes, edges = self.roles.nodes.estimate_rows(), self.roles.edges.estimate_rows()
         entries = edges * (1 if self.directed else 2)
-        width = sum(max(1, reader.table.width(name)) for name in reader.used)
-        store = entries * (8 if reader.weight else 4) + nodes * (8 * 3 + 40 + 4 * width * (2 if propagate else 1))
+        width = sum(max(1, self.roles.table.width(name)) for name in self.roles.used)
+        stored = 8 if self.roles.weight else 4
+        store = entries * stored + nodes * (8 * 3 + 40 + 4 * width * (2 if propagate else 1))
         self.ids.num_nodes = nodes
-        spill = edges * 2 * 8 + (edges * 8 if reader.weight else 0) if self.ids.parts > 1 else 0
-        need = store + entries * entry_bytes(reader.weight is not None) + nodes * 8 + spill
+        spill = edges * 2 * 8 + (edges * 8 if self.roles.weight else 0) if self.ids.parts > 1 else 0
+        # A bucket's file is deleted before the next is sorted, so what the store keeps of the entries takes its place.
+        buckets = entries * (entry_bytes(self.roles.weight is not None) - stored) * (1 + 1 / MAX_BUCKETS)
+        need = store + int(buckets) + nodes * 8 + spill
         folder = self.writer.work.parent
         have = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         free = shutil.disk_usage(folder).free + have
@@ -226,7 +231,7 @@ class _Ingest:
         total, first, mistakes = max(1, table.estimate_rows()), 0, self.reader.mistakes
         self._progress(stage, 0.0)
         for columns, values in table.read_batches(
-            names=names, **self.reader.kinds(table, cells), mistakes=self.reader.mistakes
+            names=names, **self.roles.kinds(table, cells), mistakes=self.reader.mistakes
         ):
             rows = len(next(iter((columns or values).values())))
             yield slice(first, first + rows), columns, values
@@ -239,18 +244,18 @@ class _Ingest:
 
     def _nodes(self) -> dict[str, Any]:
         """Labels, split and names of the nodes; their keys go to a file."""
-        reader, table, writer = self.reader, self.reader.nodes, self.writer
+        reader, table, writer = self.reader, self.roles.nodes, self.writer
         timed = [] if reader.options.split_by is None else [reader.options.split_by]
-        roles = (reader.label, reader.split_name, *reader.options.label_columns)
-        codes = {name: _Codes(table, name, self.memory) for name in roles if name is not None}
+        named = (self.roles.label, self.roles.split_name, *reader.options.label_columns)
+        codes = {name: _Codes(table, name, self.memory) for name in named if name is not None}
         times: list[Cells] = []
-        column, num_nodes, width, ordered = self._columns.setdefault(reader.id, IdColumn()), 0, 1, True
+        column, num_nodes, width, ordered = self._columns.setdefault(self.roles.id, IdColumn()), 0, 1, True
         with (writer.work / "keys").open("wb") as file:
-            for rows, columns, cells in self._read("nodes", table, [reader.id, *codes], timed):
-                ids = self.ids.of_kind(column(columns[reader.id]), of_nodes=True)
+            for rows, columns, cells in self._read("nodes", table, [self.roles.id, *codes], timed):
+                ids = self.ids.of_kind(column(columns[self.roles.id]), of_nodes=True)
                 file.write(self.ids.keys(ids).data)
                 gone = np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))
-                reader.mistakes.cells(table, gone, reader.id, lambda _: "nothing where the node's id must be")
+                reader.mistakes.cells(table, gone, self.roles.id, lambda _: "nothing where the node's id must be")
                 if self.ids.integers:
                     ordered = ordered and np.array_equal(ids.fill_null(-1), np.arange(rows.start, rows.stop))
                 else:
@@ -288,7 +293,7 @@ class _Ingest:
         pairs = np.concatenate([twice for _, twice in self.ids.tables()])
         if not pairs.size:
             return
-        table, name, column = self.reader.nodes, self.reader.id, IdColumn()
+        table, name, column = self.roles.nodes, self.roles.id, IdColumn()
         wanted = np.unique(pairs)
         found: dict[int, str] = {}
         for rows, columns, _ in self._read("nodes", table, [name]):
@@ -308,8 +313,8 @@ class _Ingest:
         """The ids of the nodes, in a second pass: now the width of the longest is known."""
         dtype = np.dtype(np.int64) if self.ids.integers else np.dtype(f"<U{width}")
         out, column = self.writer.array("node_names", (num_nodes,), dtype), IdColumn()
-        for rows, columns, _ in self._read("node names", self.reader.nodes, [self.reader.id]):
-            ids = self.ids.of_kind(column(columns[self.reader.id]))
+        for rows, columns, _ in self._read("node names", self.roles.nodes, [self.roles.id]):
+            ids = self.ids.of_kind(column(columns[self.roles.id]))
             out[rows] = ids if self.ids.integers else np.array(ids.to_pylist(), dtype=dtype)
             release_pages(out)
 
@@ -317,9 +322,9 @@ class _Ingest:
 
     def _features(self) -> dict[str, Any]:
         """Fit the columns on the training nodes, then make the features block by block."""
-        reader, table, writer = self.reader, self.reader.table, self.writer
+        reader, table, writer = self.reader, self.roles.table, self.writer
         train, num_nodes = np.asarray(writer.written("train_ids")), self.ids.num_nodes
-        place, columns, reader.fitted = self._row_places(), reader.used, None
+        place, columns, reader.fitted = self._row_places(), self.roles.used, None
         if reader.auto:
             fitted = reader.set_fitted(Preprocessing.of_columns(self._fit(train, place), reader.options))
             reader.mistakes.check()
@@ -345,34 +350,37 @@ class _Ingest:
 
     def _row_places(self) -> np.ndarray | None:
         """The node of each row of the table with the features, int32; None where it is the row."""
-        reader, table, num_nodes = self.reader, self.reader.table, self.ids.num_nodes
-        if table is reader.nodes:
+        reader, table, num_nodes = self.reader, self.roles.table, self.ids.num_nodes
+        if table is self.roles.nodes:
             return None
-        if reader.own is None:
+        if self.roles.own is None:
             rows = table.estimate_rows()
-            given = f"has {rows} rows for the {num_nodes} nodes of {reader.nodes.path.name}"
+            given = f"has {rows} rows for the {num_nodes} nodes of {self.roles.nodes.path.name}"
             table.require(rows == num_nodes, f"{given}; give each node one")
             return None
         place = np.full(num_nodes, -1, dtype=np.int32)  # grows no further: more rows are mistakes
         count = np.zeros(num_nodes + 1, dtype=np.int32)
-        for rows, found, columns, _ in self._numbers("ids of features", table, [reader.own]):
-            known = self._known(table, [reader.own], found, columns)
+        for rows, found, columns, _ in self._numbers("ids of features", table, [self.roles.own]):
+            known = self._known(table, [self.roles.own], found, columns)
             np.add.at(count, found[0][known], 1)
-            table.require(rows.stop <= num_nodes, f"has more rows than {reader.nodes.path.name}; give each node one")
+            table.require(
+                rows.stop <= num_nodes, f"has more rows than {self.roles.nodes.path.name}; give each node one"
+            )
             place[rows] = found[0]
         reader.mistakes.check()
         for what, nodes in (("has no row", count[:-1] == 0), ("has two rows", count > 1)):
             table.require(not nodes.any(), f"{what} for node {int(nodes.argmax())}, counted from 0 in "
-                          f"{reader.nodes.path.name}; give each node one")  # fmt: skip
+                          f"{self.roles.nodes.path.name}; give each node one")  # fmt: skip
         return place
 
     def _fit(self, train: np.ndarray, place: np.ndarray | None) -> list[dict[str, Any]]:
         """Fit the columns on the cells of the training nodes, as many columns at a time as fit into memory."""
-        reader, table, budget = self.reader, self.reader.table, max(1, self.memory // 8)
+        reader, table, budget = self.reader, self.roles.table, max(1, self.memory // 8)
         in_training = np.zeros(self.ids.num_nodes, dtype=bool)
         in_training[train] = True
         fitted: list[dict[str, Any]] = []
-        rest = [name for kind in reader.kinds(table, reader.used).values() for name in kind]  # as `read_columns` orders
+        kinds = self.roles.kinds(table, self.roles.used)
+        rest = [*kinds["numbers"], *kinds["others"]]  # as `read_columns` orders
         while rest:
             chosen, size, nodes = list(rest), 0, [np.empty(0, np.int64)]
             parts: dict[str, list[Cells]] = {name: [] for name in chosen}
@@ -398,7 +406,7 @@ class _Ingest:
             columns = {name: _take(_concatenate(values), order) for name, values in parts.items()}
             found = Preprocessing.fit_columns(columns, train, reader.report, reader.options)
             reader.mistakes.check()
-            if len(parts) == len(reader.used) and any(column["kind"] != "dropped" for column in found):
+            if len(parts) == len(self.roles.used) and any(column["kind"] != "dropped" for column in found):
                 y = np.asarray(self.writer.written("y"))
                 classes = y[train] if y.ndim == 1 else None
                 reader.suspicions += column_suspicions(
@@ -477,9 +485,9 @@ class _Ingest:
     ) -> np.ndarray:
         """bool `[n]`: rows all of whose ids are nodes; others are mistakes unless they are to be left out."""
         known: np.ndarray = np.logical_and.reduce(found >= 0)
-        if known.all() or (table is self.reader.edges and self.reader.options.unknown_edges == "drop"):
+        if known.all() or (table is self.roles.edges and self.reader.options.unknown_edges == "drop"):
             return known
-        hint = f"is no node; ids are listed in {self.reader.nodes.path.name}, column {self.reader.id!r}"
+        hint = f"is no node; ids are listed in {self.roles.nodes.path.name}, column {self.roles.id!r}"
         for name, numbers in zip(names, found, strict=True):
             ids = columns.get(name)
             self.reader.mistakes.cells(
@@ -491,13 +499,13 @@ class _Ingest:
 
     def _edges(self) -> dict[str, Any]:
         """Entries of `A` into buckets, both directions unless the graph is directed."""
-        reader, table, mistakes = self.reader, self.reader.edges, self.reader.mistakes
-        weights = [] if reader.weight is None else [reader.weight]
+        table, mistakes = self.roles.edges, self.reader.mistakes
+        weights = [] if self.roles.weight is None else [self.roles.weight]
         entries = table.estimate_rows() * (1 if self.directed else 2)
         buckets = EdgeBuckets.plan(
             self.writer.work / "edges", self.ids.num_nodes, entries, self.memory // 4, weighted=bool(weights)
         )
-        ones, dropped, loops, names = True, 0, 0, [reader.source, reader.target]
+        ones, dropped, loops, names = True, 0, 0, [self.roles.source, self.roles.target]
         with ExitStack() as stack:
             buckets.open(stack)
             for rows, ends, columns, cells in self._numbers("edges", table, names, weights):
@@ -516,7 +524,7 @@ class _Ingest:
         mistakes.check()
         if dropped:
             _log.warning("%s: %d edges left out: their nodes are not in %s", table.path.name, dropped,
-                         reader.nodes.path.name)  # fmt: skip
+                         self.roles.nodes.path.name)  # fmt: skip
         if loops:
             _log.info("%s: %d edges lead from a node to itself and are left out", table.path.name, loops)
         for file in self.writer.work.glob("spill.*"):
@@ -524,7 +532,7 @@ class _Ingest:
         return {**buckets.layout(), "ones": ones}
 
     def _check_weights(self, weight: np.ndarray) -> None:
-        table, column, mistakes = self.reader.edges, self.reader.weight, self.reader.mistakes
+        table, column, mistakes = self.roles.edges, self.roles.weight, self.reader.mistakes
         wrong = np.flatnonzero(weight <= 0)
         mistakes.cells(table, wrong, column, lambda row: f"{weight[row]:g}; weights must be positive")
         mistakes.cells(table, np.flatnonzero(np.isnan(weight)), column, lambda _: "nothing where a number must be")
@@ -563,13 +571,13 @@ class _Ingest:
         """Find in the table what was listed with two weights, and report it."""
         reader = self.reader
         reader.mistakes = Mistakes()
-        assert reader.weight is not None
+        assert self.roles.weight is not None
         wanted = np.unique(self._pair_keys(keys & 0xFFFFFFFF, keys >> 32))
         first: dict[int, tuple[int, float]] = {}
         pairs: list[tuple[int, int]] = []
         weights: list[tuple[float, float]] = []
-        names = [reader.source, reader.target]
-        for rows, ends, _, cells in self._numbers("conflicts", reader.edges, names, [reader.weight]):
+        names = [self.roles.source, self.roles.target]
+        for rows, ends, _, cells in self._numbers("conflicts", self.roles.edges, names, [self.roles.weight]):
             at = np.flatnonzero(np.isin(self._pair_keys(*ends), wanted))
             for row, key, weight in zip(at, self._pair_keys(*ends)[at], cells[0][at], strict=True):
                 row_before, other = first.setdefault(int(key), (rows.start + int(row), float(weight)))

@@ -75,6 +75,9 @@ def trainer_of_run(folder: Path, graph: Graph) -> Trainer:
     trainer = _build(graph, config, initialize=False)
     with error_context(f"the checkpoint {found.path} does not fit the graph {graph.name!r}: "):
         restore_trainer(trainer, _InFloat64(found.tensors), found.body.get("trainer"))
+    if isinstance(trainer.estimator, ControlVariate):
+        for history in trainer.estimator.histories:
+            history.values.nan_to_num_()  # rows that the run left out, because nothing reads them
     return trainer
 
 
@@ -94,7 +97,8 @@ def _build(graph: Graph, config: TrainConfig, *, initialize: bool = True) -> Tra
     """A trainer in float64; refused if a run and its exact gradient, over whole neighborhoods, need more memory."""
     check(graph, config, memory=False)
     doubled = in_float64(graph)
-    whole = dataclasses.replace(config, estimator="exact", batch_size=min(NODES_PER_PIECE, graph.train_ids.numel()))
+    batch_size = min(NODES_PER_PIECE, graph.train_ids.numel())
+    whole = dataclasses.replace(config, estimator="exact", control=1.0, batch_size=batch_size)
     needed = {**estimate_memory(doubled, config), "a batch": estimate_memory(doubled, whole)["a batch"]}
     total, free = sum(needed.values()), available_memory()
     if free is not None and total > free:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
 from typing import Any, final
@@ -16,6 +15,7 @@ from cvgnn.lab.search.search_space import Space, as_text, check_space, endpoints
 from cvgnn.lab.search.study import Trial, ranked
 from cvgnn.lab.sweep.jobs import Job, data_and_code, format_value, make_job
 from cvgnn.lab.sweep.result_tables import markdown, mean_note
+from cvgnn.training.run_folder import toml_line
 from cvgnn.training.tasks import METRICS, result_keys
 from cvgnn.training.trainer_builder import build_task
 
@@ -153,8 +153,7 @@ def _settings(plan: SearchPlan, trial: Trial, study: str) -> str:
     value = f"validation {plan.metric} {trial.text('val', unit=' %')}"
     head = f"trial {trial.number} of the study {study}: {value} over {len(trial.results)} seeds"
     options = {**plan.source.to_dict(), **plan.config(trial.params).to_dict()}
-    # Strings, numbers, booleans and lists are the same in JSON and TOML, but for JSON's escapes of non-ASCII.
-    lines = [f"{name} = {json.dumps(v, ensure_ascii=False)}" for name, v in options.items() if v is not None]
+    lines = [toml_line(name, value) for name, value in options.items() if value is not None]
     return "\n".join([f"# {' '.join(head.split())}", *lines]) + "\n"
 
 

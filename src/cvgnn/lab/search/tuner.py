@@ -11,7 +11,7 @@ from typing import Any, final
 
 from cvgnn.config import IN_MEMORY, GraphSource, TrainConfig
 from cvgnn.data import Graph, SparseFeatures
-from cvgnn.errors import CvgnnError, require_number
+from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.lab.search.search_loop import Search, register
 from cvgnn.lab.search.search_plan import SearchPlan, files
 from cvgnn.lab.search.search_space import Space, endpoints, parse_space
@@ -45,9 +45,11 @@ def tuning_space(graph: Graph, given: Mapping[str, Any]) -> dict[str, str]:
         space |= {"hidden": "64,128,256,512" if graph.num_nodes <= 200_000 else "64,128,256"}
         space |= {"weight_decay": "0.0,0.0001,0.001", "num_neighbors": "2,5,10", "residual": "False,True"}
         space |= {"label_smoothing": "0.0,0.1"} if takes_label_smoothing(graph, given) else {}
-    if graph.num_edges <= 5_000_000:
+    if graph.num_edges <= 5_000_000 and graph.cutout is None:
         space["layers"] = "2,3"
-    if isinstance(graph.x, SparseFeatures):
+    if graph.PX_normalization is not None:  # a stored P X belongs to one model, see choose_options
+        del space["model"]
+    elif isinstance(graph.x, SparseFeatures):
         space["feature_norm"] = "none,l2"
     return {name: text for name, text in space.items() if name not in given}
 
@@ -108,6 +110,7 @@ def tune(
     out, options = Path(out), dict(options or {})
     chosen = {**TrainConfig().to_dict(), **choose_options(graph, "auto", options)}
     space = parse_space(f"{name}={text}" for name, text in tuning_space(graph, options).items())
+    require(bool(space), "all options that tune varies are given, so nothing is left to tune; leave out lr")
     base = {name: value for name, value in chosen.items() if name not in space}
     base["threads"] = base["threads"] or default_threads(graph, TrainConfig())
     plan = SearchPlan(graph, source or GraphSource(dataset=IN_MEMORY), base, space, runs=1, threads=base["threads"])

@@ -56,6 +56,14 @@ def task_of(graph: Graph) -> str:
     return "multilabel" if graph.y.dim() == 2 else "node"
 
 
+def describe_choice(graph: Graph) -> str | None:
+    """What `task_of` chose where nodes and pairs of nodes have labels; None where there is nothing to choose."""
+    name = task_of(graph)
+    if name in ("edge", "link", "graph") or graph.edge_label is None or not bool((graph.edge_label >= 0).any()):
+        return None
+    return f"nodes and edges have labels: task {name!r} learns those of nodes; for those of edges give task 'edge'"
+
+
 def make_task(
     graph: Graph, config: TrainConfig, *, name: str | None = None, num_outputs: int | None = None, loss: Any = None
 ) -> Task:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, Unpack, final, get_args
@@ -237,6 +239,7 @@ class LinkPrediction(Task):
         split = split_edges(graph, val=pairs.val_edges, test=pairs.test_edges, seed=pairs.edge_seed)
         require(split.train.shape[1] > 0, "no edge is left to train on; lower val_edges and test_edges")
         super().__init__(split.graph, metric=metric)
+        self._digest = edges_digest(graph)
         fixed, fresh = (
             NegativeSampler(graph, negatives, degrees=split.graph, seed=seed) for seed in (pairs.edge_seed, seed)
         )
@@ -244,7 +247,7 @@ class LinkPrediction(Task):
         self.pair_options, self.out_channels, self.function = pairs, pairs.width, loss
         # The parts are in random order, so that a beginning is a random part.
         true = {
-            "train": split.train[:, : max(split.test.shape[1], split.val.shape[1], 1)],
+            "train": split.train[:, : max(split.test.shape[1], split.val.shape[1])],
             "val": split.val,
             "test": split.test,
         }
@@ -265,6 +268,22 @@ class LinkPrediction(Task):
             require(not getattr(config, name), f"{name} has no use with task {cls.name!r}; leave it out")
         same = {name: getattr(config, name) for name in ("negatives", "hits_k", "seed", "metric")}
         return cls(graph, pairs=PairOptions.from_config(config), loss=loss, **same)
+
+    @classmethod
+    def of_all_edges(cls, graph: Graph, config: TrainConfig) -> Self:
+        """The task that hides no edge, to predict on another graph than the run's."""
+        options = dataclasses.replace(PairOptions.from_config(config), val_edges=0.0, test_edges=0.0)
+        whole = dataclasses.replace(graph, edge_split=None, built=True)
+        return cls(whole, pairs=options)
+
+    @property
+    def classes(self) -> tuple[int, None]:
+        """See `Task`: labels of nodes, if there are any, do not matter."""
+        return 1, None
+
+    def report(self, rows: Tensor, readout: nn.Module | None = None) -> dict[str, Any]:
+        """See `Task`: by which edges a run knows its graph again."""
+        return {"edges_sha256": self._digest}
 
     @property
     def split(self) -> str:
@@ -326,6 +345,14 @@ class LinkPrediction(Task):
         """`score`, the logit, and `probability`."""
         score = self._scores(rows, readout).cpu()
         return {"score": score.numpy(), "probability": score.sigmoid().numpy()}
+
+
+def edges_digest(graph: Graph) -> str:
+    """SHA-256 of the edges of a graph."""
+    total = hashlib.sha256()
+    for part in (graph.indptr, graph.indices):
+        total.update(part.numpy().data)
+    return total.hexdigest()
 
 
 def hits_at_k(positive: Tensor, negative: Tensor, k: int) -> float | None:
