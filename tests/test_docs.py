@@ -38,6 +38,12 @@ NOT_RUN = {
     ("synthetic.md", "import statistics, sys"): "is a script that trains on the large synthetic graphs",
 }
 """Python blocks that are not run, by page and first line, and why."""
+ELSEWHERE = {
+    "sklearn.md": "test_sklearn_estimators.py",
+    "pyg.md": "nn/test_pyg_script.py",
+    "export.md": "export/test_dense_part.py",
+}
+"""Pages whose Python other tests run: those need what the blocks define."""
 BLOCK = re.compile(r"(?:`([\w/]+\.csv)`[^`]*\n\n)?^```(\w+)\n(.*?)^```$|^    (cvgnn [^\n]*)$", re.DOTALL | re.MULTILINE)
 
 
@@ -87,7 +93,9 @@ def run_page(page: Path, capsys: pytest.CaptureFixture[str]) -> Result:
         if language == "csv" and name:
             Path(name).parent.mkdir(exist_ok=True)
             Path(name).write_text(text, encoding="utf-8")
-        elif language == "python" and (page.name, text.partition("\n")[0]) not in NOT_RUN:
+        elif language == "python":
+            if page.name in ELSEWHERE or (page.name, text.partition("\n")[0]) in NOT_RUN:
+                continue
             exec(compile(text, page.name, "exec"), result.names)
             result.python.append(capsys.readouterr().out)
         elif command or language in {"console", "sh"}:
@@ -117,6 +125,8 @@ def test_what_is_not_run_is_there() -> None:
     for name, first in NOT_RUN:
         assert f"```python\n{first}\n" in (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert {page.name for page in PAGES} >= {*RUN, *CHECKS}
+    for name, test in ELSEWHERE.items():
+        assert name in (ROOT / "tests" / test).read_text(encoding="utf-8")
 
 
 def test_a_wrong_option_is_found() -> None:

@@ -111,6 +111,7 @@ def _memory_for_columns(command: ConvertCommand, graph: Graph) -> dict[str, int]
     if command.memory is None:
         return {}
     given, least = parse_bytes(command.memory), ingest.BASE_BYTES + ingest.NODE_BYTES * graph.num_nodes + _LEAST
+    assert given is not None  # the options have checked the text
     require(given >= least, f"{format_bytes(given)} of memory are too few for this graph; {format_bytes(least)} do")
     return {"memory": given - least}
 
