@@ -14,6 +14,7 @@ from cvgnn.distributed.partition import Partition
 from cvgnn.distributed.ranks import Ranks
 from cvgnn.distributed.sharded_run import ShardedProcesses
 from cvgnn.distributed.sharded_trainer import build_sharded_network, check_sharded
+from cvgnn.training.machine import thread_count
 from cvgnn.training.run import Outputs, Run, read_run
 from cvgnn.training.trainer_builder import NO_PARTS
 
@@ -33,6 +34,7 @@ def read_sharded_run(path: Path, partition: Partition, ranks: Ranks) -> Run:
     weights = hashlib.sha256((path / "weights.safetensors").read_bytes()).hexdigest()
     ShardedProcesses(partition, ranks).require_equal({**run.config.to_dict(), "weights": weights})
     network = build_sharded_network(partition, run.config, run.model, ranks, histories=False)
-    *_, (_, outputs) = network.exact()
+    with thread_count(1):  # as in training: the bits of a product depend on the threads
+        *_, (_, outputs) = network.exact()
     counts = np.diff(partition.starts).reshape(ranks.size, -1).sum(axis=1).tolist()
     return dataclasses.replace(run, known=Outputs([], ranks.collect(torch.cat(outputs), counts)))
