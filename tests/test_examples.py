@@ -40,7 +40,9 @@ def test_script(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     code = path.read_text(encoding="utf-8")
     lines = code.split('"""', 2)[2].strip().splitlines()
     assert len(lines) <= 50, "an example is short"
-    assert re.match(r'"""[A-Z].{8,60}[.?]\n\n[A-Z`]', code), "its docstring begins with a title and says what one learns"
+    assert re.match(r'"""[A-Z].{8,60}[.?]\n\n[A-Z`]', code), (
+        "its docstring begins with a title and says what one learns"
+    )
     names = runpy.run_path(str(path), run_name="__main__")
     printed = capfd.readouterr().out
     pattern, low, high = PRINTED[path.stem]
