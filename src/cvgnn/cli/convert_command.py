@@ -108,9 +108,9 @@ def _memory_for_tables(command: ConvertCommand, source: GraphSource, split: Rand
 
 def _memory_for_columns(command: ConvertCommand, graph: Graph) -> dict[str, int]:
     """What `--memory` leaves `compact_store` for columns of `X`; more of them at a time are fewer passes over `A`."""
-    if command.memory is None:
+    if command.memory is None or (given := parse_bytes(command.memory)) is None:  # its form was checked
         return {}
-    given, least = parse_bytes(command.memory), ingest.BASE_BYTES + ingest.NODE_BYTES * graph.num_nodes + _LEAST
+    least = ingest.BASE_BYTES + ingest.NODE_BYTES * graph.num_nodes + _LEAST
     require(given >= least, f"{format_bytes(given)} of memory are too few for this graph; {format_bytes(least)} do")
     return {"memory": given - least}
 

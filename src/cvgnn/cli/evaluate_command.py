@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from cvgnn.cli.options import EvaluateCommand
 from cvgnn.cli.output import set_result
-from cvgnn.cli.predict_command import moved_source
+from cvgnn.cli.predict_command import moved_source, with_run
 from cvgnn.data.split import SPLITS
 from cvgnn.training.callbacks import format_metric
-from cvgnn.training.run import read_run
+from cvgnn.training.run import Run
 from cvgnn.utils.formatting import align_columns
 
 _MOST_COLUMNS = 20  # of a confusion matrix on the terminal
@@ -18,8 +21,11 @@ _MOST_COLUMNS = 20  # of a confusion matrix on the terminal
 
 def evaluate_command(command: EvaluateCommand, argv: Sequence[str]) -> int:
     """Evaluate, print."""
+    source = functools.partial(moved_source, command.run, command.graph, command.root)
+    return with_run("evaluate", command, argv, source, functools.partial(_evaluate, command))
 
-    run = read_run(command.run, source=moved_source(command.run, command.graph, command.root))
+
+def _evaluate(command: EvaluateCommand, run: Run, order: np.ndarray | None) -> int:
     found = run.evaluate()
     names = run.result["class_names"] or [str(c) for c in range(run.result["num_classes"])]
     print("\n".join(describe(found, names)))

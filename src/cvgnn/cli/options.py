@@ -94,6 +94,17 @@ class FinishedRun(Command):
     root: Path | None = None
     """Folder with the data set's raw files, if it is no longer where the run read it."""
 
+    ranks: int = 1
+    """Start so many processes on this machine, for a graph that cvgnn partition has written (docs/distributed.md)."""
+
+    timeout: float = 300.0
+    """With several ranks: seconds after which a rank that does not answer ends the command."""
+
+    def check(self) -> None:
+        """Refuse what can be judged at once."""
+        require_at_least(self, ranks=1)
+        require_number("timeout", self.timeout, "a number of at least 1", at_least=1.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ManyRuns(Command):
@@ -249,6 +260,7 @@ class PredictCommand(FinishedRun):
 
     def check(self) -> None:
         """Refuse what is neither True nor False."""
+        super().check()
         require_booleans(self, "force")
 
 
@@ -607,6 +619,10 @@ class PartitionCommand(Command):
     propagate: Literal["symmetric", "random-walk", "mean", "sum"] | None = None
     """Normalization of the stored P X: mean for SAGE, sum for GIN, symmetric or random-walk for GCN and GCNII; by
     default that of the model which cvgnn train chooses for the graph."""
+
+    feature_norm: Literal["none", "row", "l2"] = "none"
+    """What each row of X is divided by before it is stored: row = the sum of its absolute values, l2 = its Euclidean
+    norm. Training takes the same --feature-norm."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,14 +20,15 @@ def partition_command(command: PartitionCommand, argv: Sequence[str]) -> int:
     """Write the shards, and print their quality and cost."""
     output, start = Output(ignore_write_errors=False), time.monotonic()
     graph = load_source(GraphSource(graph=command.source))
-    options = default_options(graph, "auto")
+    options = {**default_options(graph, "auto"), "feature_norm": command.feature_norm}
     if command.propagate is not None:
         options["model"] = MODEL_OF[command.propagate]
     config = make_config(**options)
     propagate = command.propagate or ("mean" if config.model == "sage" else "symmetric")
     with ProgressReporter("writing") as progress:
         balance = partition_graph(
-            graph, command.out, shards=command.shards, method=command.method, propagate=propagate, progress=progress
+            graph, command.out, shards=command.shards, method=command.method, propagate=propagate,
+            feature_norm=command.feature_norm, progress=progress,
         )  # fmt: skip
     output.show(str(graph))
     output.show(

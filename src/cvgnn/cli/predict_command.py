@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
-from cvgnn.cli.options import PredictCommand
-from cvgnn.cli.output import is_json, set_result
+import numpy as np
+
+from cvgnn.cli.options import EvaluateCommand, PredictCommand
+from cvgnn.cli.output import given_globally, is_json, only_errors, set_result
 from cvgnn.config import GraphSource
 from cvgnn.data.store import is_store
 from cvgnn.data.table_options import TableOptions
+from cvgnn.distributed.partition import Partition, is_partition
+from cvgnn.distributed.ranks import Ranks, world_size
+from cvgnn.distributed.sharded_predictions import read_sharded_run
+from cvgnn.distributed.sharded_run import check_ranks, launch
 from cvgnn.errors import CvgnnError, require
+from cvgnn.registry import plugin_options
 from cvgnn.training.pair_predictions import pair_predictions, read_pairs
 from cvgnn.training.predictions import NodeTable, check_format, embeddings, find_nodes, predictions, read_node_list
 from cvgnn.training.run import Run, read_preprocessing, read_run
@@ -31,7 +40,14 @@ def predict_command(command: PredictCommand, argv: Sequence[str]) -> int:
     )
     if command.out is not None:
         check_format(command.out, overwrite=command.force)
-    run = read_run(command.run, source=_source(command))
+    if partition_of(command) is not None:
+        given = {"--embeddings": command.embeddings, "--edges": command.edges, "--unknown-edges": command.unknown_edges}
+        for name, value in {**given, "--new": command.new or None}.items():
+            require(value is None, f"{name} needs the whole graph; give the graph that was partitioned, with --graph")
+    return with_run("predict", command, argv, lambda: _source(command), functools.partial(_predict, command, columns))
+
+
+def _predict(command: PredictCommand, columns: Sequence[str], run: Run, order: np.ndarray | None) -> int:
     if command.edges is not None or (run.task.of_pairs and command.embeddings is None):
         return written(command, pair_table(command, run), "pairs")
     item = run.task.items.kind if command.embeddings is None else "node"
@@ -47,8 +63,46 @@ def predict_command(command: PredictCommand, argv: Sequence[str]) -> int:
         x, edges, weight, names = read_new_nodes(*files, run.graph, options=options, preprocessing=fitted)
         run, places = run.around_new(x, edges, weight, names=names)
         ids = places.numpy()
+    if ids is None and order is not None:
+        ids = order
     table = predictions(run, ids, columns) if command.embeddings is None else embeddings(run, command.embeddings, ids)
     return written(command, table, f"{item}s")
+
+
+def with_run(
+    name: str, command: PredictCommand | EvaluateCommand, argv: Sequence[str], source: Callable[[], GraphSource | None],
+    use: Callable[[Run, np.ndarray | None], int],
+) -> int:  # fmt: skip
+    """Read a finished run and use it. On a partitioned graph all ranks compute the outputs, and rank 0 uses them.
+
+    Args:
+        name: of the command.
+        command, argv: its options.
+        source: where the graph is now, see `moved_source`; not called for a partitioned graph.
+        use: gets the run, and the positions of the user's nodes in it where these have another order.
+    """
+    path = partition_of(command)
+    check_ranks(path, command.ranks)
+    if path is None:
+        return use(read_run(command.run, source=source()), None)
+    partition = Partition(path)
+    partition.own_numbers(0, max(command.ranks, world_size()))
+    if command.ranks > world_size():
+        return launch(command.ranks, [name, *argv, *given_globally(), *plugin_options()])
+    with closing(Ranks(command.timeout)) as ranks:
+        if ranks.rank > 0:
+            only_errors()
+        run = read_sharded_run(command.run, partition, ranks)
+        return use(run, partition.user_order()) if ranks.rank == 0 else 0
+
+
+def partition_of(command: PredictCommand | EvaluateCommand) -> Path | None:
+    """The partitioned graph that is named, or that the run was trained on; None for another graph."""
+    check_is_folder(command.run)
+    place = command.graph
+    if place is None and command.root is None:
+        place = read_settings(command.run / "config.json")[0].graph
+    return place if place is not None and is_partition(place) else None
 
 
 def _source(command: PredictCommand) -> GraphSource | None:

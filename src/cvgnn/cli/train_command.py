@@ -17,8 +17,8 @@ from cvgnn.cli.options import TrainCommand
 from cvgnn.cli.output import given_globally, only_errors, set_result
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.distributed.partition import Partition, is_partition
-from cvgnn.distributed.ranks import Ranks, world_size
-from cvgnn.distributed.sharded_run import RankLog, ShardedProcesses, launch
+from cvgnn.distributed.ranks import Ranks
+from cvgnn.distributed.sharded_run import RankLog, ShardedProcesses, check_ranks, launch
 from cvgnn.errors import CvgnnError, require
 from cvgnn.registry import plugin_options
 from cvgnn.training import Callback
@@ -33,14 +33,11 @@ from cvgnn.training.trainer_builder import check
 
 def train_command(command: TrainCommand, argv: Sequence[str]) -> int:
     """Train with a progress bar, print the result."""
-    path, found = command.source.graph, world_size()
-    if path is None or not is_partition(path):
-        require(
-            max(command.ranks, found) == 1,
-            "several ranks train on a partitioned graph; make one with 'cvgnn partition' and name it with --graph",
-        )
+    path = command.source.graph
+    path = path if path is not None and is_partition(path) else None
+    check_ranks(path, command.ranks)
+    if path is None:
         return _train(command, argv, ONE)
-    require(1 in (found, command.ranks) or found == command.ranks, f"{found} ranks run; leave --ranks out")
     with closing(Ranks(command.timeout)) as ranks:
         return _train(command, argv, ShardedProcesses(Partition(path), ranks))
 

@@ -24,7 +24,7 @@ def targets_of_layers(partition: Partition, config: TrainConfig) -> list[int]:
 def sent_bytes(partition: Partition, config: TrainConfig, ranks: int, targets: list[int] | None = None) -> float:
     """Bytes that a rank sends in a step, on average over the ranks.
 
-    `(R-1)/R (2 sum_k m_k d + B C) s + (R-1) |W| s + (R-1)/R 8 (sum over the lower m_k)`, with `s` bytes a number:
+    `(R-1)/R ((2 sum_k m_k d + B C + 2 |W|) s + 8 (sum over the lower m_k))`, with `s` bytes a number:
     partial sums to the owners of the targets and their gradients back, the outputs of the batch, the gradient of the
     weights, and the ids of the targets of the lower layers.
 
@@ -41,15 +41,15 @@ def sent_bytes(partition: Partition, config: TrainConfig, ranks: int, targets: l
         model = build_model(task, config, dtype=graph.x.dtype)
     weights = sum(parameter.numel() for parameter in network_parameters(model))
     batch, s = min(config.batch_size, graph.train_ids.numel()), graph.x.dtype.itemsize
-    shared = (2 * sum(m) * config.hidden + batch * task.out_channels) * s + 8 * sum(m[1:])
-    control = 8 * 2 + 8 * partition.num_shards / ranks * len(m[1:])  # two votes, and counts of the lower targets
-    return (ranks - 1) * (shared / ranks + weights * s + control)
+    shared = (2 * sum(m) * config.hidden + batch * task.out_channels + 2 * weights) * s + 8 * sum(m[1:])
+    control = 8 + 8 * partition.num_shards / ranks * len(m[1:])  # whether to save, and counts of the lower targets
+    return (ranks - 1) * (shared / ranks + control)
 
 
-def exchanges(config: TrainConfig) -> int:
+def exchanges(config: TrainConfig, ranks: int) -> int:
     """Exchanges in a step, each of which is a message to every other rank."""
     sampled = max(0, config.layers - 1)
-    return 2 * sampled + 2 * max(0, sampled - 1) + 4
+    return 2 * sampled + 2 * max(0, sampled - 1) + (3 if ranks == 2 else 4)
 
 
 def rank_bytes(partition: Partition, config: TrainConfig, ranks: int) -> dict[str, int]:
@@ -65,5 +65,5 @@ def rank_bytes(partition: Partition, config: TrainConfig, ranks: int) -> dict[st
         "histories": round(own * (histories * stored + 8 * bool(histories))),
         "scratch": round(own * 4),
         "evaluation": round(own * config.hidden * 3 * s + split * graph.num_classes * s),
-        "exchange": shards * s * min(1 << 24, n * config.hidden),
+        "exchange": shards * s * min(1 << 22, n * config.hidden),
     }

@@ -30,13 +30,14 @@ from cvgnn.data.subgraph import feature_rows, row_entries
 from cvgnn.errors import CvgnnError, require, require_integer, require_known
 from cvgnn.ops.row_sum import row_blocks
 from cvgnn.ops.shard_kernels import stream_partition
+from cvgnn.sampling.features import FEATURE_NORMS, FeatureNorm, normalized
 from cvgnn.utils import atomic_files
 from cvgnn.utils.checked_json import add_checksum, digest, has_valid_checksum, parse_object
 from cvgnn.utils.progress import ProgressCallback, no_progress
 
 Method = Literal["metis", "stream", "range"]
 METHODS: tuple[str, ...] = get_args(Method)
-FORMAT, VERSION, HEADER = "cvgnn-partition", 1, "partition.json"
+FORMAT, VERSION, HEADER = "cvgnn-partition", 2, "partition.json"
 
 _ENTRIES_PER_BLOCK = 1 << 22
 _SLACK = 1.05  # how much more than its share of the load a part of `stream` may have
@@ -63,6 +64,7 @@ def partition_graph(
     shards: int = 8,
     method: Method = "stream",
     propagate: Aggregation = "symmetric",
+    feature_norm: FeatureNorm = "none",
     progress: ProgressCallback | None = None,
 ) -> Balance:
     """Cut a graph into shards and write them to a new folder.
@@ -74,11 +76,13 @@ def partition_graph(
         method: `"metis"` (needs pymetis: the fewest edges between shards), `"stream"` (one greedy pass over the nodes)
             or `"range"` (keeps the order of the nodes).
         propagate: the normalization of `P X`: `"mean"` for SAGE, `"sum"` for GIN.
+        feature_norm: what `X` is divided by, see `propagate_features`; `P X` is that of the result.
         progress: called with a stage and a share in 0..1.
     """
     progress = progress or no_progress
     require_known("method", method, METHODS)
     require_known("propagate", propagate, AGGREGATIONS)
+    require_known("feature_norm", feature_norm, FEATURE_NORMS)
     require_integer("shards", shards, at_least=1)
     require(shards & (shards - 1) == 0, f"shards must be a power of two, such as 8, not {shards}")
     require(shards <= graph.num_nodes, f"shards must be at most the number of nodes, {graph.num_nodes}, not {shards}")
@@ -86,6 +90,8 @@ def partition_graph(
     require(graph.cutout is None, "a compact store cannot be partitioned; partition the whole graph")
     require(not path.exists() or not any(path.iterdir()), f"output folder {path} is not empty; choose another")
     order, starts = _assign(graph, shards, method)
+    if feature_norm != "none":
+        graph = dataclasses.replace(graph, x=normalized(graph.x, feature_norm), PX=None, validated=True)
     PX = _propagated(graph, propagate)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
@@ -98,6 +104,7 @@ def partition_graph(
                 "num_features": graph.num_features, "num_classes": graph.num_classes,
                 "class_names": None if graph.class_names is None else list(graph.class_names), "split": graph.split,
                 "directed": graph.directed, "starts": starts.tolist(), "method": method, "PX_normalization": propagate,
+                "feature_norm": feature_norm,
                 "sparse": isinstance(graph.x, SparseFeatures), "balance": balance._asdict(),
             }  # fmt: skip
             arrays = _checksums(partial, progress)
@@ -171,6 +178,7 @@ def _write(
         "degree": degree,
         "row_sums": row_sums(graph).numpy()[order],
         "names": names,
+        "place": place,
     }
     splits = {split: np.sort(place[getattr(graph, f"{split}_ids").numpy()]).astype(np.int64) for split in SPLITS}
     for name, array in {**vectors, **{f"{split}_ids": ids for split, ids in splits.items()}}.items():
@@ -294,7 +302,7 @@ class Partition:
         )
         self.fields: dict[str, Any] = body["graph"]
         self._entries: Mapping[str, Any] = body["arrays"]
-        self.sha256 = digest(body)
+        self.sha256, self.feature_norm = digest(body), self.fields["feature_norm"]
         self.starts = np.array(self.fields["starts"])
         self.num_shards = len(self.starts) - 1
         self.degree, self.row_sums = self._array("degree"), as_tensor(self._array("row_sums"))
@@ -325,6 +333,10 @@ class Partition:
             return map_array(self.path / folder, dataclasses.replace(entry, file=f"{file}.npy"))
         except (KeyError, TypeError):
             raise DamagedStore(self.path, f"{name}.npy is not listed in {HEADER}") from None
+
+    def user_order(self) -> np.ndarray:
+        """int32 `[N]`: the number of each node of the graph that was partitioned, in its order."""
+        return self._array("place")
 
     def shard(self, s: int) -> Shard:
         """Shard `s`, mapped."""

@@ -83,10 +83,6 @@ class ShardSampler:
         self._local = [np.full(shard.high - shard.low, -1, dtype=np.int32) for shard in shards]
         self.propagation: Any = None  # no rank has all of P
 
-    def entries(self, num_targets: int) -> int:
-        """0: batches are not drawn ahead, because drawing may exchange node ids between the ranks."""
-        return 0
-
     def check_ids(self, ids: Tensor) -> None:
         """Ids come from the partition's own split, which is checked."""
 

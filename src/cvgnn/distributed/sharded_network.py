@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cvgnn.data import Rows
 from cvgnn.distributed.partition import Shard
-from cvgnn.distributed.ranks import Ranks, tree_sum
+from cvgnn.distributed.ranks import Ranks, nothing, tree_sum
 from cvgnn.distributed.shard_sampler import ShardedBlock, ShardSampler
 from cvgnn.nn import Estimator, Network
 from cvgnn.ops.affine import Affine
@@ -30,7 +30,7 @@ from cvgnn.ops.row_input import DenseRows, RowInput
 from cvgnn.ops.row_sum import weighted_sum
 from cvgnn.sampling import Batch, FeatureSource
 
-_ELEMENTS_PER_EXCHANGE = 1 << 24
+_ELEMENTS_PER_EXCHANGE = 1 << 22
 """Of a block of targets in exact inference: bounds what a rank holds of other ranks' sums."""
 
 
@@ -85,14 +85,13 @@ class ShardEstimator(Estimator):
         out = hidden_layer(
             Z, sigma, drop=drop, sampled=block.sampled, transposed=block.transposed,
             mask_weights=None if drop is None else self.estimator.mask_weights(k, batch), correction=correction,
-            own=own,
+            own=own, own_rows=(m := above.numel()),
         )  # fmt: skip
         self.estimator.keep(k, batch, out.H)
-        m = above.numel()
         assert isinstance(out.aggregate, Tensor)
-        mine = None if out.own is None else out.own[:m]
+        mine = out.own
         total = torch.zeros(m, out.H.shape[1], dtype=out.H.dtype).requires_grad_()
-        stage = _Stage(out.aggregate, mine, total, None if mine is None else mine.detach().clone().requires_grad_())
+        stage = _Stage(out.aggregate, mine, total, None if mine is None else mine.detach().requires_grad_())
         self.stages[k] = stage
         return HiddenLayer(out.H, stage.own_leaf, stage.total)
 
@@ -151,21 +150,31 @@ class ShardedNetwork:
         self._copies = [copy.deepcopy(model) for _ in shards]
         for each in self._copies:
             each.readout = None
-        _share([list(each.parameters()) for each in self._copies], [p.data for p in network_parameters(model)])
+        self._parameters = network_parameters(model)
+        self._copied = [list(each.parameters()) for each in self._copies]
+        self._share(self._parameters)
 
     @contextmanager
     def weights_of(self, model: Network) -> Iterator[None]:
         """Compute with the weights that another network has now, such as their average."""
-        copied = [list(each.parameters()) for each in self._copies]
-        own = [parameter.data for parameter in copied[0]]
         try:
-            _share(copied, [parameter.data for parameter in network_parameters(model)])
+            self._share(network_parameters(model))
             yield
         finally:
-            _share(copied, own)
+            self._share(self._parameters)
 
-    def forward(self, batch: Batch) -> tuple[Tensor, list[Tensor], list[int]]:
-        """The outputs of the batch's distinct nodes, a leaf on every rank; those of each shard; nodes of each rank."""
+    def _share(self, weights: Sequence[nn.Parameter]) -> None:
+        for copied in self._copied:
+            for parameter, weight in zip(copied, weights, strict=True):
+                parameter.data = weight.data
+
+    def forward(self, batch: Batch, meanwhile: Callable[[], object]) -> tuple[Tensor, list[Tensor]]:
+        """The outputs of the batch's distinct nodes, a leaf on every rank; and those of each own shard.
+
+        Args:
+            batch: of the step.
+            meanwhile: called while the ranks send each other sums.
+        """
         blocks: tuple[ShardedBlock, ...] = batch.blocks  # type: ignore[assignment]
         if blocks:
             targets, counts, order = blocks[-1].targets, blocks[-1].counts, blocks[-1].order
@@ -186,10 +195,10 @@ class ShardedNetwork:
             if name.startswith("H^("):
                 k = int(name[3:-1])
                 if k <= len(blocks):
-                    self._exchange([estimator.stages[k] for estimator in self.estimators], blocks[k - 1].counts)
+                    self._exchange([each.stages[k] for each in self.estimators], blocks[k - 1].counts, meanwhile)
         by_rank = self._by_rank(counts)
         rows = self.ranks.gather(torch.cat([output.detach() for output in outputs]), by_rank)
-        return rows[order].requires_grad_(), outputs, by_rank
+        return rows[order].requires_grad_(), outputs
 
     def backward(self, batch: Batch, rows: Tensor, outputs: Sequence[Tensor]) -> None:
         """The gradients of the parameters, from that of the rows that `forward` gave."""
@@ -217,16 +226,15 @@ class ShardedNetwork:
 
     def _sum_gradients(self) -> None:
         """The sum of the shards' gradients, pairwise in their order, on every rank."""
-        flat = []
-        for each in self._copies:
-            flat.append(torch.cat([_gradient(parameter).flatten() for parameter in each.parameters()]))
-            each.zero_grad(set_to_none=True)
-        total = tree_sum(self.ranks.gather_equal(tree_sum(flat)))
-        start = 0
-        for parameter in network_parameters(self.model):
+        flat = tree_sum([torch.cat([_gradient(p).flatten() for p in copied]) for copied in self._copied])
+        for copied in self._copied:
+            for parameter in copied:
+                parameter.grad = None
+        total, start = self.ranks.sum(flat), 0
+        for parameter in self._parameters:
             size = parameter.numel()
             if parameter.requires_grad:
-                parameter.grad = total[start : start + size].view_as(parameter).clone()
+                parameter.grad = total[start : start + size].view_as(parameter)
             start += size
 
     def exact(self) -> Iterator[tuple[str, list[Tensor]]]:
@@ -281,16 +289,18 @@ class ShardedNetwork:
             parts = tuple(block.parts[i] for block in batch.blocks)  # type: ignore[attr-defined]
             yield Batch(step=batch.step, ids=own, place=None, blocks=parts, inputs=parts[0].sources if parts else own)
 
-    def _exchange(self, stages: Sequence[_Stage], counts: Sequence[int]) -> None:
+    def _exchange(self, stages: Sequence[_Stage], counts: Sequence[int], meanwhile: Callable[[], object]) -> None:
         """Add the parts of all shards and fill the leaves of the own targets."""
         with torch.no_grad():
-            totals = self._to_owners([stage.part for stage in stages], counts)
+            totals = self._to_owners([stage.part for stage in stages], counts, meanwhile)
             for stage, total in zip(stages, self._own_rows(totals, counts, local=True), strict=True):
                 stage.total.copy_(total)
 
-    def _to_owners(self, parts: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
+    def _to_owners(
+        self, parts: Sequence[Tensor], counts: Sequence[int], meanwhile: Callable[[], object] = nothing
+    ) -> Tensor:
         """The sums over all shards of rows that are ordered by shard, for this rank's rows."""
-        return tree_sum(self.ranks.to_owners(tree_sum(parts), self._by_rank(counts)))
+        return tree_sum(self.ranks.to_owners(tree_sum(parts), self._by_rank(counts), meanwhile))
 
     def _by_rank(self, counts: Sequence[int]) -> list[int]:
         return torch.tensor(counts).view(self.ranks.size, -1).sum(dim=1).tolist()
@@ -308,12 +318,6 @@ def network_parameters(model: Network) -> list[nn.Parameter]:
     """Those of the network itself, without its readout."""
     others = set() if model.readout is None else {id(parameter) for parameter in model.readout.parameters()}
     return [parameter for parameter in model.parameters() if id(parameter) not in others]
-
-
-def _share(copies: Sequence[Sequence[nn.Parameter]], weights: Sequence[Tensor]) -> None:
-    for each in copies:
-        for parameter, weight in zip(each, weights, strict=True):
-            parameter.data = weight
 
 
 def _gradient(tensor: Tensor) -> Tensor:

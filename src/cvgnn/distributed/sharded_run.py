@@ -15,7 +15,7 @@ import torch
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.data import Graph
 from cvgnn.distributed.partition import Partition
-from cvgnn.distributed.ranks import Ranks
+from cvgnn.distributed.ranks import Ranks, world_size
 from cvgnn.distributed.sharded_trainer import build_sharded_trainer, check_sharded
 from cvgnn.errors import require
 from cvgnn.training.callbacks import Callback, line
@@ -142,12 +142,24 @@ class RankLog(Callback):
         self._handler.handle(logging.LogRecord("cvgnn", logging.INFO, "", 0, text, None, None))
 
 
+def check_ranks(path: Path | None, wanted: int) -> None:
+    """Refuse several ranks without a partitioned graph, and `--ranks` that are not those which torchrun started."""
+    found = world_size()
+    require(
+        path is not None or max(wanted, found) == 1,
+        "several ranks work on a partitioned graph; make one with 'cvgnn partition' and name it with --graph",
+    )
+    require(1 in (found, wanted) or found == wanted, f"{found} ranks run; leave --ranks out")
+
+
 def launch(ranks: int, arguments: Sequence[str]) -> int:
     """Start `cvgnn ARGUMENTS` on several ranks of this machine, by torchrun; returns its exit code."""
     # One thread a rank, and no spinning: ranks that wait for each other must not take the cores of those that compute.
     quiet = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
-    command = [sys.executable, *torchrun, "--rdzv-endpoint", "localhost:0", "-m", "cvgnn", *arguments]
+    # torchrun asks every 0.1 s whether the ranks run, and takes 5 % of their time for that.
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--monitor-interval", "1"]
+    rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    command = [sys.executable, *torchrun, *rendezvous, "-m", "cvgnn", *arguments]
     process = subprocess.Popen(command, env={**quiet, **os.environ})
     while True:
         try:

@@ -36,7 +36,7 @@ from cvgnn.utils.mapped_memory import mapped_zeros
 
 @final
 class ShardedEstimators(Estimator):
-    """The estimators of the own shards, for the trainer: their histories are written, or not, on all ranks alike.
+    """The estimators of the own shards, for the trainer.
 
     Args:
         estimators: by shard.
@@ -104,6 +104,54 @@ def build_sharded_trainer(
     task = build_task(partition.graph, config, parts)
     model = build_model(task, config, dtype=partition.graph.x.dtype, parts=parts)
     check_sharded(partition, config, model, task, parts)
+    network = build_sharded_network(partition, config, model, ranks, scratch=scratch)
+    estimators, sampler = network.estimators, network.sampler
+    if initialize and sampler.control:
+        for k, (_, hidden) in zip(range(1, model.num_layers), network.exact(), strict=False):
+            for each, H in zip(estimators, hidden, strict=True):
+                assert isinstance(each.estimator, ControlVariate)
+                each.estimator.history(k).fill(H, step=0)
+    draws: Any = sampler  # has what a loader uses of a NeighborSampler
+    loader = BatchLoader(
+        task.items, draws, batch_size=config.batch_size, mode=config.batches, seed=config.seed, on_signal=True
+    )  # fmt: skip
+    optimizer = build_optimizer(model, config, parts=parts)
+
+    def gradient(batch: Batch) -> float:
+        optimizer.zero_grad(set_to_none=True)
+        rows, outputs = network.forward(batch, loader.draw_ahead)
+        # Every rank has the rows of the whole batch and computes the same loss: any task works, as in one process.
+        loss = task.loss(rows, batch, model.readout)
+        loss.backward()  # type: ignore[no-untyped-call]
+        network.backward(batch, rows, outputs)
+        return float(loss.item())
+
+    return Trainer(
+        model=model,
+        estimator=ShardedEstimators(estimators, [shard.number for shard in network.shards]),
+        loader=loader,
+        optimizer=optimizer,
+        task=task,
+        evaluator=ShardedEvaluator(task, estimators[0].features, None, network),  # type: ignore[arg-type]
+        seed=config.seed,
+        keep_tau=config.output == "tau",
+        ema=config.ema,
+        guard=Guard(clip_norm=config.clip_norm, skip_bad=config.bad_step == "skip"),
+        schedule=make_schedule(config.schedule, epochs=config.epochs),
+        gradient=gradient,
+    )
+
+
+def build_sharded_network(
+    partition: Partition, config: TrainConfig, model: Network, ranks: Ranks, *, scratch: Path | None = None,
+    histories: bool = True,
+) -> ShardedNetwork:  # fmt: skip
+    """A network on the own shards of a rank.
+
+    Args:
+        partition, config, model, ranks, scratch: see `build_sharded_trainer`.
+        histories: whether it will train.
+    """
     normalization: Any = model.normalization or config.normalization
     shards = [partition.shard(s) for s in partition.own_numbers(ranks.rank, ranks.size)]
     sampler = ShardSampler(
@@ -123,40 +171,9 @@ def build_sharded_trainer(
         sources = [_source(matrix, config) for matrix in (shard.PX, shard.x)]
         features = sources[0] if aggregated else sources[1]
         features.own = sources[1] if own or not aggregated else None
-        estimators.append(ShardEstimator(shard, _estimator(features, model, config, scratch)))
-    network = ShardedNetwork(model, shards, estimators, sampler, ranks)
-    if initialize and sampler.control:
-        for k, (_, hidden) in zip(range(1, model.num_layers), network.exact(), strict=False):
-            for each, H in zip(estimators, hidden, strict=True):
-                assert isinstance(each.estimator, ControlVariate)
-                each.estimator.history(k).fill(H, step=0)
-    draws: Any = sampler  # has what a loader uses of a NeighborSampler
-    loader = BatchLoader(task.items, draws, batch_size=config.batch_size, mode=config.batches, seed=config.seed)
-    optimizer = build_optimizer(model, config, parts=parts)
-
-    def gradient(batch: Batch) -> float:
-        optimizer.zero_grad(set_to_none=True)
-        rows, outputs, _ = network.forward(batch)
-        # Every rank has the rows of the whole batch and computes the same loss: any task works, as in one process.
-        loss = task.loss(rows, batch, model.readout)
-        loss.backward()  # type: ignore[no-untyped-call]
-        network.backward(batch, rows, outputs)
-        return float(loss.item())
-
-    return Trainer(
-        model=model,
-        estimator=ShardedEstimators(estimators, [shard.number for shard in shards]),
-        loader=loader,
-        optimizer=optimizer,
-        task=task,
-        evaluator=ShardedEvaluator(task, estimators[0].features, None, network),  # type: ignore[arg-type]
-        seed=config.seed,
-        keep_tau=config.output == "tau",
-        ema=config.ema,
-        guard=Guard(clip_norm=config.clip_norm, skip_bad=config.bad_step == "skip"),
-        schedule=make_schedule(config.schedule, epochs=config.epochs),
-        gradient=gradient,
-    )
+        made = _estimator(features, model, config, scratch) if histories else SampledSum(features)
+        estimators.append(ShardEstimator(shard, made))
+    return ShardedNetwork(model, shards, estimators, sampler, ranks)
 
 
 def check_sharded(partition: Partition, config: TrainConfig, model: Network, task: Task, parts: Parts) -> None:
@@ -173,7 +190,11 @@ def check_sharded(partition: Partition, config: TrainConfig, model: Network, tas
         (parts.find("estimator", config) is not None, "an estimator of your own"),
         (task.items.kind != "node", f"task {task.name!r}, whose items are not nodes"),
         (config.inductive, "inductive"),
-        (config.feature_norm != "none", "feature_norm: P X was stored without it"),
+        (
+            config.feature_norm != partition.feature_norm,
+            f"feature_norm {config.feature_norm!r}: it was made with {partition.feature_norm!r}; partition the graph "
+            f"again with --feature-norm {config.feature_norm}",
+        ),
         (config.device != "cpu", f"device {config.device!r}"),
     ):
         require(not refused, f"a partitioned graph cannot be trained with {what}")

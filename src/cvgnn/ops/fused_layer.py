@@ -95,6 +95,7 @@ def hidden_layer(
     mask_weights: MaskWeights | None = None,
     correction: Correction | None = None,
     own: bool = False,
+    own_rows: int | None = None,
     lazy: bool = False,
 ) -> HiddenLayer:
     """`H = act([LayerNorm] Z)` and `P^ dropout(H) + correction`, differentiable in all that makes `Z` and in `sigma`.
@@ -111,6 +112,7 @@ def hidden_layer(
         mask_weights: `S`; it has no effect without dropout. None: the mask has the weights of `P^`.
         correction: what the estimator adds to the sum; None for nothing.
         own: whether the targets' own rows are wanted.
+        own_rows: how many of the first rows these are, if not all targets have a row.
         lazy: whether the aggregate may be a `LazySum`, for a layer that only multiplies it.
     """
     if (sampled is None) != (transposed is None):
@@ -123,8 +125,8 @@ def hidden_layer(
     if (like := _like(Z)).dtype not in _NUMPY:
         raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {like.dtype}")
     if not use_compiled(like):
-        return _plain_hidden_layer(Z, sigma, drop, summed, own)
-    H, mine, out, sent = _fused(Z, sigma, drop, summed, own)
+        return _plain_hidden_layer(Z, sigma, drop, summed, own, own_rows)
+    H, mine, out, sent = _fused(Z, sigma, drop, summed, own, own_rows)
     if summed is None:
         return HiddenLayer(H, mine, None)
     aggregate = LazySum(out, functools.partial(summed.rows, H.numpy(), sent), summed.entries)
@@ -153,7 +155,9 @@ def _like(Z: Affine) -> Tensor:
     return next(t for t in reversed(Z.terms[0]) if isinstance(t, Tensor))
 
 
-def _fused(Z: Affine, sigma: Sigma | None, drop: Dropout | None, summed: _Sum | None, own: bool) -> Any:
+def _fused(
+    Z: Affine, sigma: Sigma | None, drop: Dropout | None, summed: _Sum | None, own: bool, own_rows: int | None = None
+) -> Any:
     """`H`, the own rows, the aggregate, which is not computed yet, and `dropout(H)`; `H = Z` without `sigma`."""
     # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The kernels
     # read and write each entry, too.
@@ -163,7 +167,7 @@ def _fused(Z: Affine, sigma: Sigma | None, drop: Dropout | None, summed: _Sum | 
     kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
     # Autograd must see every tensor that may need a gradient.
     variables = (Z.bias, *(Sigma() if sigma is None else sigma)[:2], *products.variables)
-    return _LayerFunction.apply((products, z, kind, drop, summed, own), *variables)  # type: ignore[no-untyped-call]
+    return _LayerFunction.apply((products, z, kind, drop, summed, own, own_rows), *variables)  # type: ignore[no-untyped-call]
 
 
 def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -195,7 +199,9 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
     return functions[name]
 
 
-def _plain_hidden_layer(Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own: bool) -> HiddenLayer:
+def _plain_hidden_layer(
+    Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own: bool, own_rows: int | None
+) -> HiddenLayer:
     """The same in public torch operations."""
     H = _plain_sigma(affine(Z), sigma)
     sent = dropped(H, drop)
@@ -204,7 +210,7 @@ def _plain_hidden_layer(Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _
     sampled, transposed, mask_weights, correction = summed
     aggregate = sampled_sum(sampled, transposed, mask_weights, H, sent)
     added = None if correction is None else correction.rows(0, sampled.num_rows)
-    mine = sent[: sampled.num_rows] if own else None
+    mine = sent[: sampled.num_rows if own_rows is None else own_rows] if own else None
     return HiddenLayer(H.detach(), mine, aggregate if added is None else aggregate + added)
 
 
@@ -267,7 +273,7 @@ class _LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, given: tuple[Any, ...], *variables: Tensor | None) -> tuple[Any, ...]:
-        products, z, kind, drop, summed, own = given
+        products, z, kind, drop, summed, own, own_rows = given
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*variables)
         (n, d), h = z.shape, z if kind == kernels.NONE else np.empty_like(z)
@@ -289,7 +295,8 @@ class _LayerFunction(torch.autograd.Function):
         if summed is None:
             return H, torch.from_numpy(sent), None, sent
         m = summed.sampled.num_rows
-        return H, torch.from_numpy(sent[:m]) if own else None, torch.from_numpy(np.empty((m, d), h.dtype)), sent
+        mine = torch.from_numpy(sent[: m if own_rows is None else own_rows]) if own else None
+        return H, mine, torch.from_numpy(np.empty((m, d), h.dtype)), sent
 
     @staticmethod
     def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None, __: None) -> tuple[Tensor | None, ...]:

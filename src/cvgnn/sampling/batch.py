@@ -42,6 +42,7 @@ class Block:
     @property
     def targets(self) -> Tensor:
         """int64, node ids of `r^(k+1)`."""
+        # A view, because r^(k+1) stands first in r^(k): the sampler appends the new neighbors.
         return self.sources[: self.sampled.num_rows]
 
 

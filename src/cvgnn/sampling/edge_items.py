@@ -41,12 +41,15 @@ class NegativeSampler:
 
     def draw(self, count: int, *coordinates: int) -> Tensor:
         """int64 `[2, count]`: pairs `(source, target)`."""
+        # A generator of its own for each (seed, step): a resumed run draws what the uninterrupted one drew.
         rng = numpy_generator(self.seed, Purpose.NEGATIVES, *coordinates)
         found: list[np.ndarray] = []
         missing = count
         for _ in range(_MOST_ROUNDS):
             if missing == 0:
                 break
+            # Rejection keeps p exact, and its cost is 1 / (1 - density) draws: about one on a sparse
+            # graph.
             found.append(self.accepted(*self.candidates(rng, missing)))
             missing -= found[-1].shape[1]
         if missing:
@@ -58,6 +61,7 @@ class NegativeSampler:
 
     def accepted(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """The pairs of different nodes that are no edge."""
+        # edge_entries is a binary search in each row of A, so no set of all edges is built.
         negative = (source != target) & (edge_entries(self.graph, source, target) < 0)
         return np.stack([source[negative], target[negative]])
 
@@ -97,5 +101,6 @@ class EdgeItems(Items):
         """See `Items`."""
         pairs = self.pairs[:, ids].long()
         if self.negatives is not None:
+            # Fresh negatives a step, one an edge: a fixed set would be learned by heart.
             pairs = torch.cat([pairs, self.negatives.draw(ids.numel(), step)], dim=1)
         return distinct_nodes(pairs)

@@ -121,6 +121,11 @@ def _source(x: Tensor | SparseFeatures, dtype: torch.dtype, storage: torch.dtype
     return SparseSource(x) if isinstance(x, SparseFeatures) else DenseSource(x.to(storage or dtype), dtype)
 
 
+def normalized(x: Tensor | SparseFeatures, feature_norm: FeatureNorm) -> Tensor | SparseFeatures:
+    """`X` divided as `feature_norm` says, see `propagate_features`."""
+    return x if feature_norm == "none" else _scaled(x, _one_over_row_norms(x, _ORDER[feature_norm]))
+
+
 def _scaled(x: Tensor | SparseFeatures, row_scale: Tensor | None) -> Tensor | SparseFeatures:
     """`diag(row_scale) X`."""
     if row_scale is None:
@@ -161,6 +166,7 @@ class DenseSource(FeatureSource):
 
     def span(self, first: int, last: int) -> Tensor:
         """See `FeatureSource.span`."""
+        # A view: exact inference reads the rows in order and must not copy P X.
         return self.PX[first:last]
 
     def to(self, device: torch.device) -> DenseSource:

@@ -40,6 +40,7 @@ class GraphItems(Items):
         >>> GraphItems(torch.tensor([0]), torch.tensor([0, 0, 1, 2, 2])).nodes_of(torch.tensor([2, 0])).tolist()
         [3, 4, 0, 1]
         """
+        # Node ids of a graph are consecutive, so each is its place in the answer plus one shift a graph: no loop.
         sizes = self.sizes[ids]
         before = sizes.cumsum(0) - sizes
         return torch.arange(int(sizes.sum())) + (self._first[ids] - before).repeat_interleave(sizes)

@@ -89,5 +89,6 @@ def distinct_nodes(nodes: Tensor) -> Targets:
     Targets(nodes=tensor([3, 5, 7]), place=tensor([[2, 0],
             [0, 1]]))
     """
+    # Each node is computed once, however often the items name it.
     distinct, inverse = np.unique(nodes.numpy(), return_inverse=True)
     return Targets(torch.from_numpy(distinct), torch.from_numpy(inverse.reshape(nodes.shape)))

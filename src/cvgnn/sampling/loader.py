@@ -79,6 +79,30 @@ def prefetch_one(items: Iterator[T], signal: StartSignal | None = None) -> Itera
             signal.start = None
 
 
+def one_on_signal(items: Iterator[T], signal: StartSignal) -> Iterator[T]:
+    """The same items, each computed by the consumer itself when it sends the signal, because it has to wait then.
+
+    >>> list(one_on_signal(iter("abc"), StartSignal()))
+    ['a', 'b', 'c']
+    """
+    end = object()
+    coming: list[object] = []
+
+    def start() -> None:
+        if not coming:
+            coming.append(next(items, end))
+
+    try:
+        while True:
+            start()
+            if (item := coming.pop()) is end:
+                return
+            signal.start = start
+            yield item  # type: ignore[misc]
+    finally:
+        signal.start = None
+
+
 @final
 class BatchLoader:
     """Draws `V_t` from the training items and the neighbors for it; a pure function of (seed, epoch, step).
@@ -91,6 +115,7 @@ class BatchLoader:
             `"replacement"`: independent draws with replacement (Algorithm 1, line 4).
         seed: of the run.
         read_ahead: called with every batch after it is drawn, in the thread that draws it; to read what it will need.
+        on_signal: whether `draw_ahead` draws the next batch before it returns.
     """
 
     def __init__(
@@ -102,6 +127,7 @@ class BatchLoader:
         mode: BatchMode = "shuffle",
         seed: int = 0,
         read_ahead: Callable[[Batch], object] | None = None,
+        on_signal: bool = False,
     ) -> None:
         require_known("batches", mode, BATCH_MODES)
         if not isinstance(items, Items):
@@ -113,7 +139,7 @@ class BatchLoader:
         self.batch_size = require_integer("batch_size", batch_size, at_least=1)
         self.mode = mode
         self.seed = require_integer("seed", seed, at_least=0)
-        self.read_ahead = read_ahead
+        self.read_ahead, self.on_signal = read_ahead, on_signal
         self._signal = StartSignal()
         self._epochs_read = 0
 
@@ -151,6 +177,8 @@ class BatchLoader:
         first_step = (epoch - 1) * self.steps_per_epoch + 1
         numbered = itertools.islice(enumerate(self.epoch_ids(epoch), start=first_step), skip, None)
         drawn = (self._batch(ids, step) for step, ids in numbered)
+        if self.on_signal:
+            return one_on_signal(drawn, self._signal)
         ahead = num_threads() > 1 and self.sampler.entries(self.batch_size) >= WORTH_DRAWING_AHEAD
         return prefetch_one(drawn, self._signal) if ahead else drawn
 

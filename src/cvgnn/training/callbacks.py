@@ -63,6 +63,7 @@ def line(record: EpochRecord) -> str:
     text = f"loss {record.loss:.4f}"
     if not record.is_evaluated:
         return text
+    # The metric that selects the best epoch comes first in a record (Task.epoch_metrics).
     keys = list(record.metrics)[: len(SPLITS)]
     metric = keys[0].partition("_")[2]
     shown = [f"{split} {format_metric(key, record.metrics[key])}" for split, key in zip(SPLITS, keys, strict=True)]

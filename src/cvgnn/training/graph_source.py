@@ -60,8 +60,8 @@ def load_source(
 
         require(
             not (source.graph / "partition.json").is_file(),
-            f"{source.graph} is a partitioned graph, which cvgnn train alone reads; give the graph that it was made "
-            "of, with --graph",
+            f"{source.graph} is a partitioned graph, which only cvgnn train, predict and evaluate read; give the "
+            "graph that it was made of, with --graph",
         )
 
         tables = TableOptions(**source.table_options())

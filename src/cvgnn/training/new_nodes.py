@@ -33,6 +33,8 @@ def add_nodes(graph: Graph, x: Any, edge_index: Any, edge_weight: Any = None) ->
     source, target = edge_ends(edge_index)
     check_ends(source, target, N + n)
     source, target = source.astype(np.int64), target.astype(np.int64)
+    # An edge between two old nodes would change rows of P that other predictions have used: that is another
+    # graph.
     known = np.flatnonzero(np.maximum(source, target) < N)
     if known.size:
         at = int(known[0])
@@ -47,6 +49,7 @@ def add_nodes(graph: Graph, x: Any, edge_index: Any, edge_weight: Any = None) ->
         weight = None
     else:
         require(weight is not None, "the graph's edges have weights; give edge_weight, one for each new edge")
+    # Numbered among themselves, the new edges are sorted in time that grows with them and not with the graph.
     nodes, ends = np.unique(np.stack([source, target]), return_inverse=True)
     ends = ends.reshape(2, -1)
     try:
@@ -80,6 +83,7 @@ def _features(x: Any, graph: Graph) -> Tensor | SparseFeatures:
         given.shape[1] == F,
         f"x has {given.shape[1]} features a node, but the nodes of the graph {graph.name!r} have {F}",
     )
+    # Rows of both are joined in one matrix, which has one form.
     if isinstance(graph.x, SparseFeatures) and isinstance(given, Tensor):
         given = SparseFeatures.from_scipy(sparse.csr_array(given.numpy()))
     elif isinstance(graph.x, Tensor) and isinstance(given, SparseFeatures):

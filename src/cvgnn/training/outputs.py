@@ -91,4 +91,6 @@ class UniformIterate:
         """Offer iterate `W_t`; call with `t = 1, 2, ...` in order."""
         # A 64-bit draw modulo t: its bias is below t / 2^64.
         if derive(self.seed, Purpose.TAU, t) % t == 0:
+            # A reservoir of one: the t-th iterate replaces the kept one with probability 1/t, so tau is
+            # uniform for any T.
             self.tau, self.weights = t, snapshot(model)

@@ -34,11 +34,13 @@ def read_pairs(graph: Graph, file: Path) -> np.ndarray:
         table.require(name in table.columns, f"has no column {name!r}; its columns are: {has}")
     mistakes = Mistakes()
     columns = table.read_columns(names=_ENDS, numbers=(), others=(), mistakes=mistakes)[0]
+    # All ids are looked up at once, in one hash table of pyarrow's, and not one by one in Python.
     known = pa.array(node_names(graph, None))
     pairs = np.empty((len(columns["source"]), 2), dtype=np.int64)
     for end, name in enumerate(_ENDS):
         pairs[:, end] = positions(columns[name], known)
 
+        # Called for the rows that are reported only, so no text is made for the others.
         def what(row: int, column: pa.Array = columns[name]) -> str:
             cell = column[row].as_py()
             wrong = "is empty" if cell is None else f"{join_printable([cell])[:80]} is not a node of the graph"
@@ -59,6 +61,7 @@ def pair_predictions(run: Run, pairs: np.ndarray) -> NodeTable:
         pairs: int64 `[n, 2]`.
     """
     task, readout, classes = run.task, run.model.readout, run.result["class_names"]
+    # A piece at a time: embeddings of all pairs would not fit where their columns do.
     parts = [task.prediction_columns(rows, None, classes, readout) for rows in run.pair_rows(pairs)]
     names = node_names(run.graph, None)
     ends = {name: names[pairs[:, end]] for end, name in enumerate(_ENDS)}

@@ -45,6 +45,8 @@ class Parts:
             given, kind = getattr(self, field.name), kinds.get(field.name)
             # A network, too, is callable: any other nn.Module would pass as a function that makes one.
             wrong = kind is not None and isinstance(given, torch.nn.Module) and not isinstance(given, kind)
+            # A class that is not of the kind would fail later, inside the run, with an error that names
+            # none of these arguments.
             if kind is not None and isinstance(given, type) and not issubclass(given, kind):
                 wrong = True
             if given is not None and (wrong or not (callable(given) or (kind and isinstance(given, kind)))):
@@ -78,6 +80,7 @@ def custom_name(part: Any) -> str:
     >>> custom_name(torch.nn.functional.nll_loss), custom_name(functools.partial(torch.optim.AdamW, lr=1))
     ('custom:nll_loss', 'custom:AdamW')
     """
+    # The name of a partial is that of its function; its arguments are not recorded.
     while isinstance(part, functools.partial):
         part = part.func
     name = getattr(part, "__qualname__", None) or type(part).__qualname__

@@ -31,6 +31,7 @@ class Processes:
 
     def exchange(self, value: Any) -> list[Any]:
         """A JSON value of every process, by rank."""
+        # As JSON and not as objects: ranks exchange it over a socket, and nothing of ours is pickled.
         return [value]
 
     def most(self, number: int) -> int:
@@ -51,6 +52,8 @@ class Processes:
 
     def verify(self, source: GraphSource) -> None:
         """Check the bytes on disk of a graph of which `digest` has read the header alone."""
+        # A store's identity is the hash in its header, so that a run starts at once; the bytes are checked
+        # beside that.
         if source.graph is not None and is_store(source.graph):
             verify_store(source.graph)
 

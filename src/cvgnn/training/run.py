@@ -236,6 +236,7 @@ class Run:
         self._require_complete(None)
         added, cpu = add_nodes(self.graph, x, edge_index, edge_weight), torch.device("cpu")
         ids = torch.arange(self.graph.num_nodes, self.graph.num_nodes + added.x.shape[0])
+        # Neighborhoods are cut by compiled kernels, which work on the CPU.
         near = neighborhood(self.graph, self.propagation.to(cpu), ids, self.model.num_layers, added=added)
         assert near is not None
         graph = near.graph
@@ -274,6 +275,8 @@ class Run:
             folder.write_config(self.source, self.config)
             folder.write_preprocessing(self.graph.preprocessing)
             checkpointer = Checkpointer(folder, self.graph, self.source, self.config, threads=self.result["threads"])
+            # The same writers as in a run, so that a saved run cannot differ from one that was trained
+            # with out=.
             checkpointer.on_start(self.trainer, self.records)
             MetricsLog(folder.metrics).on_start(self.trainer, self.records)
             if not checkpointer.save(self.trainer):
@@ -306,6 +309,7 @@ class Run:
 
     def _positions(self, ids: Tensor | list[int], n: int, item: str = "node") -> Tensor:
         index = torch.as_tensor(ids)
+        # A mask as in PyG: data.test_mask can be passed as it is.
         if index.dtype == torch.bool and index.shape == (n,):
             return index.nonzero().flatten()
         require(
@@ -582,6 +586,8 @@ def read_run(
             task = LinkPrediction.of_all_edges(graph, config)
         else:
             task = make_task(graph, config, name=name, num_outputs=classes)
+    # Weights are checked by name and shape before the model is made: load_state_dict reports all of them at once,
+    # without saying what to do.
     dtype = graph.x.dtype
     file = path / "weights.safetensors"
     weights = _read_weights(file)

@@ -49,6 +49,8 @@ def task_of(graph: Graph) -> str:
     graph. Where only pairs of nodes have labels, a class a pair; where they have only a split, links."""
     if graph.graph_ids is not None:
         return "graph"
+    # Labels at nodes win over labels at edges, so a graph that has both keeps the task it had before edges were
+    # labelled.
     if graph.edge_label is not None and not labelled(graph.y.numpy()).any():
         return "edge" if bool((graph.edge_label >= 0).any()) else "link"
     if graph.y.is_floating_point():

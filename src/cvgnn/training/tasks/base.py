@@ -165,6 +165,7 @@ class Task(ABC):
     @property
     def epoch_metrics(self) -> tuple[str, ...]:
         """The metrics that are computed after each epoch; the one that selects the best epoch comes first."""
+        # dict.fromkeys keeps the order and drops repeats.
         return tuple(dict.fromkeys((self.metric, self.metrics[0], *self.each_epoch)))
 
     @property

@@ -60,6 +60,8 @@ class PairOptions:
     def check_split(self, graph: Graph) -> None:
         """Refuse shares for a graph that has its own split: they would do nothing."""
         for name in ("val_edges", "test_edges"):
+            # An option that would be ignored is refused: the user would believe in a split that was not
+            # made.
             used = graph.edge_split is None or getattr(self, name) == getattr(DEFAULTS, name)
             require(used, f"the edges of {graph.name!r} have their own split, so {name} would do nothing; leave it out")
 
@@ -104,16 +106,20 @@ class PairHead(nn.Module):
         a, b = rows
         if self.mlp is None:
             product = (a * b).sum(dim=1, keepdim=True)
+            # Two classes with the logits (0, s) have the probabilities of one score s through a sigmoid.
             return product if self.outputs == 1 else torch.cat([torch.zeros_like(product), product], dim=1)
         if self.head == "hadamard-mlp":
             return self.mlp(a * b)  # type: ignore[no-any-return]
         score: Tensor = self.mlp(torch.cat([a, b], dim=1))
+        # An edge without direction has no first node: without the mean, its score would depend on the order
+        # in the file.
         return (score + self.mlp(torch.cat([b, a], dim=1))) / 2 if self.symmetric else score
 
 
 def pair_scores(rows: Tensor, pairs: Tensor, readout: nn.Module | None) -> Tensor:
     """The scores of pairs `[2, n]` on the CPU, `[n, C]`, of the embeddings of all nodes."""
     assert readout is not None
+    # Piece by piece: the two embeddings of every pair at once would be 2 n d numbers.
     pieces = torch.split(pairs.to(rows.device), PAIRS_AT_A_TIME, dim=1)
     return torch.cat([readout(rows[piece.long()]).cpu() for piece in pieces])
 
@@ -177,6 +183,7 @@ class EdgeClassification(NodeClassification):
 
     def make_readout(self, *, seed: int, dtype: torch.dtype) -> PairHead:
         """See `Task`."""
+        # Labelled pairs may have a direction even where the graph has none (who pays whom).
         return PairHead(self.pair_options, self.num_outputs, symmetric=False, seed=seed, dtype=dtype)
 
     def _labels(self, graph: Graph) -> Tensor:
@@ -236,10 +243,14 @@ class LinkPrediction(Task):
     ) -> None:
         require(graph.num_edges > 0, "task 'link' predicts edges and this graph has none")
         pairs.check_split(graph)
+        # Held-out edges leave P before anything is computed: kept, they would tell the embeddings the answer
+        # (an AUC of 0.89 on noise).
         split = split_edges(graph, val=pairs.val_edges, test=pairs.test_edges, seed=pairs.edge_seed)
         require(split.train.shape[1] > 0, "no edge is left to train on; lower val_edges and test_edges")
         super().__init__(split.graph, metric=metric)
         self._digest = edges_digest(graph)
+        # Evaluation compares epochs and runs, so its negatives are fixed by edge_seed; training's follow the
+        # run's own seed.
         fixed, fresh = (
             NegativeSampler(graph, negatives, degrees=split.graph, seed=seed) for seed in (pairs.edge_seed, seed)
         )
@@ -251,6 +262,7 @@ class LinkPrediction(Task):
             "val": split.val,
             "test": split.test,
         }
+        # The split's number is a coordinate of the draw, so no two splits share their negatives.
         drawn = {s: fixed.draw(edges.shape[1], 0, SPLITS.index(s)) for s, edges in true.items()}
         self.pairs = {s: torch.cat([edges, drawn[s].to(edges.dtype)], dim=1) for s, edges in true.items()}
         self._sizes = {"train": len(self.items), "val": split.val.shape[1], "test": split.test.shape[1]}
@@ -306,6 +318,7 @@ class LinkPrediction(Task):
     def loss(self, rows: Tensor, batch: Batch, readout: nn.Module | None = None) -> Tensor:
         """See `Task`; negatives come last."""
         scores = self._scores(batch.select(rows), readout)
+        # EdgeItems puts the negatives last, as many as edges, so a position tells the label.
         labels = torch.zeros_like(scores)
         labels[: batch.ids.numel()] = 1
         return (self.function or binary_cross_entropy_with_logits)(scores, labels)
@@ -373,5 +386,6 @@ def mrr(positive: Tensor, negative: Tensor) -> float:
     0.75
     """
     ascending, n = negative.sort().values, negative.numel()
+    # Sorted once, every rank is a binary search: n log n instead of the n^2 comparisons of a matrix of scores.
     above, not_below = (n - torch.searchsorted(ascending, positive, right=right) for right in (True, False))
     return float((1 / (1 + (above + not_below) / 2)).double().mean())

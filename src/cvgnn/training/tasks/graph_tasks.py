@@ -34,6 +34,8 @@ def pool_rows(rows: Tensor, sizes: Tensor, pool: str) -> Tensor:
     >>> pool_rows(torch.tensor([[1.0], [3.0], [-5.0]]), torch.tensor([2, 1]), "set").tolist()
     [[2.0, 3.0, 4.0], [0.0, 0.0, 0.0]]
     """
+    # The network's last layer is linear: relu makes the embedding the output of a hidden layer, as the linear
+    # head expects.
     H = rows.relu()
     graph = torch.arange(len(sizes), device=rows.device).repeat_interleave(sizes)
 
@@ -129,5 +131,6 @@ class GraphClassification(NodeClassification):
 
     def _pooled(self, rows: Tensor, ids: Tensor | None = None) -> Tensor:
         """What is pooled of the rows of the nodes of some graphs, graph after graph; of all if `ids` is None."""
+        # Rows come graph after graph, so sizes alone say where each begins.
         sizes = self.items.sizes if ids is None else self.items.sizes[ids.cpu()]
         return pool_rows(rows, sizes.to(rows.device), self.pool)

@@ -56,6 +56,7 @@ class Counts(NamedTuple):
     @property
     def f1(self) -> Tensor:
         """float64 `[C]`; 0 where a class is neither true nor predicted."""
+        # clamp: a class that is neither true nor predicted is 0/0, and 0 by scikit-learn's convention.
         return 2 * self.right.double() / (self.true + self.predicted).clamp(min=1)
 
 
@@ -67,6 +68,7 @@ def class_counts(logits: Tensor, y: Tensor) -> Counts:
 
 def label_counts(logits: Tensor, Y: Tensor) -> Counts:
     """Counts by label, of probabilities above 1/2; `logits` and `Y` are `[n, L]`."""
+    # A logit above 0 is a probability above 1/2: the sigmoid is not needed for the decision.
     predicted, true = logits > 0, Y == 1
     return Counts((predicted & true).sum(dim=0), true.sum(dim=0), predicted.sum(dim=0))
 
@@ -78,6 +80,7 @@ def confusion_matrix(logits: Tensor, y: Tensor) -> Tensor:
     [[1, 1], [0, 0]]
     """
     classes = logits.shape[1]
+    # One number for each (true, predicted) pair: bincount counts them in one pass, without a loop over classes.
     return torch.bincount(y * classes + logits.argmax(dim=1), minlength=classes**2).reshape(classes, classes)
 
 
@@ -105,6 +108,8 @@ def reliability(probabilities: Tensor, y: Tensor, bins: int = 15) -> dict[str, A
         `confidence` and `accuracy`, None for an empty one.
     """
     confidence, predicted = probabilities.double().max(dim=1)
+    # Bins are open on the left, as in the paper, so a confidence of exactly 1 is in the last; 0 cannot occur,
+    # clamp is for rounding.
     place = (confidence * bins).ceil().long().clamp(1, bins) - 1
     nodes = torch.bincount(place, minlength=bins)
     mean, right = (
@@ -127,6 +132,7 @@ def best_temperature(logits: Tensor, y: Tensor) -> float:
     """The `T` in 0.01..100 for which the cross entropy of `logits / T` is smallest; it is convex in `1 / T`."""
     from scipy.optimize import minimize_scalar
 
+    # In log T the bounds lie evenly around 1, and a bounded search needs no gradient of the loss.
     z = logits.double()
 
     def loss(log_t: float) -> float:
@@ -166,6 +172,7 @@ def roc_auc(scores: Tensor, Y: Tensor) -> float | None:
         scores: `[n, L]`; only their order within a column counts.
         Y: `[n, L]`, 0 or 1.
     """
+    # Imported here: scikit-learn takes 1.6 s, and most runs ask for no area under a curve.
     from sklearn.metrics import roc_auc_score
 
     columns = _defined(Y)
@@ -188,6 +195,7 @@ def _defined(Y: Tensor) -> list[int]:
 def indicators(probabilities: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Class probabilities and labels as `roc_auc` takes them: one column a class; of two classes only the second."""
     Y = torch.nn.functional.one_hot(y, probabilities.shape[1])
+    # Of two classes the second is the positive one: a mean with the first would say little about a rare class.
     return (probabilities[:, 1:], Y[:, 1:]) if probabilities.shape[1] == 2 else (probabilities, Y)
 
 
@@ -204,6 +212,7 @@ def mae(predicted: Tensor, y: Tensor) -> float:
 def r2(predicted: Tensor, y: Tensor) -> float | None:
     """`1 - sum (y - p)^2 / sum (y - mean)^2`, mean over the columns; None if no column of `y` varies."""
     y = y.double()
+    # In float64: both sums are differences of large numbers where the targets lie far from 0.
     total = (y - y.mean(dim=0)).square().sum(dim=0)
     rest = (y - predicted.double()).square().sum(dim=0)
     varies = total > 0

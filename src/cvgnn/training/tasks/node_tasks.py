@@ -98,6 +98,7 @@ class NodeTask(Task):
     @classmethod
     def from_config(cls, graph: Graph, config: TrainConfig, *, num_outputs: int | None, loss: Any) -> Self:
         """See `Task`."""
+        # Otherwise the named loss would be replaced in silence by the task's own.
         own = cls.is_cross_entropy or config.loss != "cross-entropy"
         require(own, f"loss 'cross-entropy' is for classes, not for task {cls.name!r}; leave it out")
         options = {name: getattr(config, name) for name in ("metric", "class_weight", "label_smoothing", "calibrate")}
@@ -157,6 +158,7 @@ class NodeTask(Task):
 
     def _reported(self, rows: Tensor, readout: nn.Module | None) -> tuple[str, Tensor, Tensor]:
         """The last split that has items, with their scores and labels."""
+        # Test, else validation, else training items: a graph may have no test split.
         split, ids = next((split, ids) for split, ids in reversed(self.ids.items()) if ids.numel())
         return split, self._scores_of(ids, rows, readout), self.y[ids]
 
@@ -214,6 +216,8 @@ class NodeClassification(NodeTask):
         """Fit the temperature on the validation nodes."""
         ids = self.ids["val"]
         if isinstance(readout, Temperature) and ids.numel():
+            # On validation items: training's are fitted too well to tell how certain the model should be
+            # (Guo et al. 2017).
             readout.temperature.fill_(m.best_temperature(rows[ids].cpu(), self.y[ids]))
 
     def report(self, rows: Tensor, readout: nn.Module | None = None) -> dict[str, Any]:
@@ -376,6 +380,7 @@ class NodeRegression(NodeTask):
         if ids.numel():
             y = self.y[ids].double()
             center.copy_(y.mean(dim=0))
+            # correction=0: the targets are the population here, and one training node must not give NaN.
             deviation = y.std(dim=0, correction=0)
             scale.copy_(torch.where(deviation > 0, deviation, 1.0))  # a target that does not vary is learned as it is
         return Rescale(center, scale)
@@ -383,6 +388,8 @@ class NodeRegression(NodeTask):
     def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
         """Mean squared error, in units of the variance."""
         assert isinstance(readout, Rescale)
+        # Without the scale, the learning rate and nu_min would depend on whether a target is in metres or
+        # millimetres.
         return ((scores - labels) / readout.scale).square().mean()
 
     def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
@@ -435,6 +442,8 @@ def class_weights(given: str, y: Tensor, count: int) -> Tensor:
         require(len(weights) == count, f"class_weight has {len(weights)} numbers, but the graph has {count} classes")
         return torch.tensor(weights, dtype=torch.float64)
     if y.dim() == 1:
+        # scikit-learn's 'balanced': n / (C n_c); clamp keeps a class without training items finite, it never
+        # enters the loss.
         return len(y) / (count * torch.bincount(y, minlength=count).clamp(min=1).double())
     positives = y.sum(dim=0, dtype=torch.float64)
     return (len(y) - positives) / positives.clamp(min=1)
