@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -206,7 +207,19 @@ class Ranks:
             ) from None
 
     def _lost(self) -> str:
-        """The ranks that do not say, within some seconds, that they have lost somebody."""
+        """The ranks that are lost, with their hosts."""
+        answers: list[list[int]] = []
+        # In a thread: where the store's host is gone, a call of the store waits without a limit.
+        survey = threading.Thread(target=lambda: answers.append(self._silent()), daemon=True)
+        survey.start()
+        survey.join(_SURVIVORS_REPORT + _AFTER_THE_LAST)
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        lost = others if len(others) == 1 else answers[0] if answers else []
+        names = [f"rank {rank} on {self.hosts[rank]}" for rank in lost if rank < len(self.hosts)]
+        return " and ".join(names) if 0 < len(names) < self.size else "another rank"
+
+    def _silent(self) -> list[int]:
+        """The ranks that do not say, within some seconds, that they have lost somebody; none if the store is gone."""
         lost, start = list(range(self.size)), time.monotonic()
         last = start
         try:
@@ -216,10 +229,9 @@ class Ranks:
                 if silent != lost:
                     lost, last = silent, time.monotonic()
                 time.sleep(0.1)
-        except RuntimeError:  # the host of the store is gone
-            return "another rank"
-        names = [f"rank {rank} on {self.hosts[rank]}" for rank in lost if rank < len(self.hosts)]
-        return " and ".join(names) if 0 < len(names) < self.size else "another rank"
+        except RuntimeError:
+            return []
+        return lost
 
 
 def _keep_to_own_cores() -> None:
