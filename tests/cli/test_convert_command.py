@@ -161,7 +161,7 @@ def test_help_and_errors_do_not_import_torch(tmp_path: Path) -> None:
 
 
 def test_the_sample_has_every_kind() -> None:
-    assert {name.split(":")[0] for name, _, _ in SAMPLE} == {"npz", "csv", "parquet", "pt", "path"}
+    assert {name.split(":")[0] for name, _, _ in SAMPLE} == {"npz", "csv", "parquet", "arrow", "pt", "path"}
     assert len(CSV) > 30
 
 

@@ -32,8 +32,9 @@ def _fork(rank: int, ranks: int, port: int, log: Path, arguments: list[str]) -> 
     os.dup2(stream, 1)
     os.dup2(stream, 2)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    end_process(cvgnn.cli.main.main(arguments))
-    os._exit(1)  # of one rank, which end_process leaves alone
+    code = cvgnn.cli.main.main(arguments)
+    end_process(code)
+    os._exit(code)  # of one rank, which end_process leaves alone
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ GRAPH = make_graph()
 SOURCE = GraphSource()
 
 OTHER: dict[str, Any] = {
-    "estimator": "ns", "scheme": "paper", "num_neighbors": (3,), "optimizer": "sgd", "form": "paper", "lr": 0.02,
+    "estimator": "cv", "scheme": "paper", "num_neighbors": (3,), "optimizer": "sgd", "form": "paper", "lr": 0.02,
     "beta1": 0.5, "beta2": 0.5, "nu_min": 1e-6, "weight_decay": 0.0, "batch_size": 7, "batches": "replacement",
     "layers": 3, "hidden": 65, "norm": "layer", "bias": False, "dropout": 0.25, "normalization": "random-walk",
     "history_dtype": "bfloat16", "output": "last", "eval_every": 2, "seed": 1, "clip_norm": 1.0, "bad_step": "skip",

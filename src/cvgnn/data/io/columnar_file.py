@@ -158,9 +158,16 @@ class ArrowFile(ColumnarFile):
             else:
                 file = pa.ipc.open_file(source, options=options)
                 batches = map(file.get_batch, range(file.num_record_batches))
-            for batch in batches:
-                batch.validate(full=True)  # offsets in a damaged file would lead out of its buffers
-                yield batch
+            try:
+                for batch in batches:
+                    batch.validate(full=True)  # offsets in a damaged file would lead out of its buffers
+                    yield batch
+            except MemoryError:
+                # pyarrow asks for the bytes that a buffer's length states before it reads them. A damaged length is
+                # refused by the system at once, so nothing was touched.
+                raise FileError(
+                    f"{self.path} is damaged, or one batch of its rows is larger than memory; write smaller batches"
+                ) from None
 
     def estimate_rows(self) -> int:
         """See `TableFile.estimate_rows`."""

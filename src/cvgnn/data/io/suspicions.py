@@ -136,7 +136,8 @@ def _about_numbers(column: np.ndarray, name: str, train: np.ndarray) -> list[str
 def _about_lists(matrix: np.ndarray, name: str, train: np.ndarray) -> list[str]:
     """Lists of numbers stay as they are, so their scales matter."""
     x = matrix[train]
-    scale = np.sqrt(np.mean(x * x, axis=0))[(x != 0).mean(axis=0) > 0.5]  # words and indicators are mostly 0
+    with np.errstate(over="ignore"):  # an infinite scale is what the warning below is about
+        scale = np.sqrt(np.mean(x * x, axis=0))[(x != 0).mean(axis=0) > 0.5]  # words and indicators are mostly 0
     if scale.size < 2 or not scale.max() > 100 * scale.min():
         return []
     ratio = f"by a factor of {scale.max() / scale.min():.0f}" if scale.min() > 0 else "without bound"
