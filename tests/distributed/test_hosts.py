@@ -81,7 +81,7 @@ def test_two_hosts_end_with_the_bits_of_one_process(hosts: list[str], folder: Pa
 
 @pytest.mark.slow
 def test_a_cut_link_ends_both_ranks_within_the_timeout(hosts: list[str], folder: Path, tmp_path: Path) -> None:
-    limit = 20
+    limit = 12
     ranks = start(
         hosts, "--graph", folder / "p", "--out", tmp_path / "r", "--epochs", 9999, *SMALL, "--timeout", limit
     )  # fmt: skip
