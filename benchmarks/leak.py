@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.data.named.synthetic import generate, small_spec
 from cvgnn.sampling import BatchLoader
@@ -26,7 +26,7 @@ from cvgnn.training.trainer_builder import build_trainer
 
 def trained(graph: Graph, ids: torch.Tensor, *, seed: int, epochs: int) -> tuple[float, float]:
     """Test accuracy at the best validation epoch and its maximum over epochs, for training on `ids`."""
-    config = make_config(seed=seed, epochs=epochs, batch_size=500, hidden=64, norm="layer", dropout=0.0, threads=1)
+    config = TrainConfig(seed=seed, epochs=epochs, batch_size=500, hidden=64, norm="layer", dropout=0.0, threads=1)
     trainer = build_trainer(graph, config)
     trainer.loader = BatchLoader(ids, trainer.loader.sampler, batch_size=config.batch_size, seed=seed)
     records = list(trainer.epochs(epochs))

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numba import njit
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.lab.recipes import paper_recipe
 from cvgnn.ops.threads import run_rows
 from cvgnn.sampling import Batch
@@ -79,7 +79,7 @@ def steps(size: str, rounds: int) -> list[dict[str, Any]]:
     graph = common.load(size)
     found = []
     for batch_size, width in itertools.product(BATCHES, WIDTHS):
-        config = make_config(batch_size=batch_size, hidden=width, norm="layer", dropout=0.0, num_neighbors=2)
+        config = TrainConfig(batch_size=batch_size, hidden=width, norm="layer", dropout=0.0, num_neighbors=2)
         trainer = build_trainer(graph, config)
         epoch = itertools.count(1)
 

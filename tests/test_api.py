@@ -17,7 +17,7 @@ import torch
 
 import cvgnn
 from cvgnn.cli.main import main
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError, Stopped
 from cvgnn.training import EpochRecord, Trainer
@@ -131,9 +131,9 @@ def test_predict_needs_the_graph_of_a_python_run(tmp_path: Path, capsys: pytest.
 def test_config_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("epochs = 3\nhidden = 8\nnum_neighbors = [4]\nthreads = 1\n")
     config = cvgnn.config_from(tmp_path / "mine.toml")
-    assert config == make_config(epochs=3, hidden=8, num_neighbors=4, threads=1)
+    assert config == TrainConfig(epochs=3, hidden=8, num_neighbors=4, threads=1)
     run = cvgnn.fit(GRAPH, config=config, epochs=2, out=tmp_path / "a")
-    assert run.config == make_config(epochs=2, hidden=8, num_neighbors=4, threads=1)
+    assert run.config == TrainConfig(epochs=2, hidden=8, num_neighbors=4, threads=1)
     assert cvgnn.config_from(tmp_path / "a" / "config.json") == run.config
 
 
@@ -205,7 +205,7 @@ def test_everything_along_a_run_is_a_callback(tmp_path: Path, monkeypatch: pytes
             written.append((name, step))
 
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", Writer)
-    config, lines = make_config(**OPTIONS), []
+    config, lines = TrainConfig(**OPTIONS), []
 
     class Logger(cvgnn.Callback):
         def on_epoch(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -273,7 +273,7 @@ def test_other_stops_save_and_say_how_to_go_on(step: int, number: int, tmp_path:
 
 def test_a_trainers_state_dict(tmp_path: Path) -> None:
     """Through torch.save, as users of torch do it, amid an epoch."""
-    config = make_config(**OPTIONS)
+    config = TrainConfig(**OPTIONS)
     whole, first, second = (build_trainer(GRAPH, config) for _ in range(3))
     list(whole.epochs(3))
     batches = first.loader.epoch(1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig, make_config
+from cvgnn.config import IN_MEMORY, CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data import Graph, as_graph
 from cvgnn.data.io.dense_features import features_of_run, standardize
 from cvgnn.data.store import is_store
@@ -215,4 +215,4 @@ def _with_options(config: TrainConfig, options: dict[str, Any]) -> TrainConfig:
     for name in options:
         if name not in TrainConfig.__dataclass_fields__:
             raise unknown_name("option", name, (known_name for known_name in known if known_name != "options"))
-    return make_config(**vars(config) | options)
+    return TrainConfig(**vars(config) | options)

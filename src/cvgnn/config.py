@@ -100,7 +100,11 @@ class GraphSource(TableOptions):
 class TrainConfig:
     """Train a graph neural network by Algorithm 1.
 
-    The defaults train the bundled CiteSeer graph in a few seconds.
+    The defaults train the bundled CiteSeer graph in a few seconds. `num_neighbors` may be given as a number or any
+    sequence of them, `class_weight` as a list of numbers.
+
+    >>> TrainConfig(num_neighbors=5).num_neighbors
+    (5,)
     """
 
     estimator: Literal["cvd", "cv", "ns", "exact"] = "cvd"
@@ -299,6 +303,7 @@ class TrainConfig:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        self._store_sequences()
         for name, hint in get_type_hints(TrainConfig).items():
             choices = get_args(hint)
             if choices and isinstance(choices[0], str) and getattr(self, name) not in choices:
@@ -351,9 +356,23 @@ class TrainConfig:
             if (value := getattr(self, name)) is not None:
                 require_number(name, value, "a number above 0", above=0.0)
 
+    def _store_sequences(self) -> None:
+        """Turn what may be given in several forms into the one that JSON and the command line have."""
+        fan_outs: Any = self.num_neighbors
+        several = isinstance(fan_outs, Sequence) and not isinstance(fan_outs, str)
+        object.__setattr__(self, "num_neighbors", tuple(fan_outs) if several else (fan_outs,))
+        weights: Any = self.class_weight
+        if weights is not None and not isinstance(weights, str):
+            if not isinstance(weights, Iterable) or isinstance(weights, Mapping):  # the numbers of a dict are its keys
+                raise CvgnnError(
+                    "class_weight must be 'balanced' or a list of numbers, one for each class in their order, not "
+                    f"{weights!r}"
+                )
+            numbers = (getattr(w, "item", lambda w=w: w)() for w in weights)
+            object.__setattr__(self, "class_weight", ",".join(map(str, numbers)))
+
     def _check_fan_out(self) -> None:
         given, hops = self.num_neighbors, self.hops
-        require(isinstance(given, tuple), f"num_neighbors must be a tuple of whole numbers, not {given!r}")
         require(len(given) > 0, "num_neighbors is empty, (); give one number, or layers - 1 of them")
         for fan_out in given:
             check_fan_out(fan_out, self.scheme)
@@ -417,26 +436,3 @@ class CheckpointPlan:
     def __post_init__(self) -> None:
         require_number("checkpoint_minutes", self.checkpoint_minutes, "zero or a positive number", at_least=0.0)
         require_integer("checkpoint_epochs", self.checkpoint_epochs, at_least=0)
-
-
-def make_config(**options: Any) -> TrainConfig:
-    """A `TrainConfig` from keyword options; an unknown option is refused with the known ones listed.
-
-    `num_neighbors` may be a number or any sequence of them.
-
-    >>> make_config(num_neighbors=5).fan_out
-    5
-    """
-    if "num_neighbors" in options:
-        given = options["num_neighbors"]
-        several = isinstance(given, Sequence) and not isinstance(given, str)
-        options["num_neighbors"] = tuple(given) if several else (given,)
-    weight = options.get("class_weight")
-    if weight is not None and not isinstance(weight, str):
-        if not isinstance(weight, Iterable) or isinstance(weight, Mapping):  # the numbers of a dict are its keys
-            raise CvgnnError(
-                "class_weight must be 'balanced' or a list of numbers, one for each class in their order, not "
-                f"{weight!r}"
-            )
-        options["class_weight"] = ",".join(str(getattr(w, "item", lambda w=w: w)()) for w in weight)
-    return TrainConfig(**options)

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from cvgnn import __version__
 from cvgnn.cli.main import main
-from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig, make_config
+from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data import Graph, Propagation
 from cvgnn.data.named import load
 from cvgnn.sampling import propagate_features
@@ -146,7 +146,7 @@ def rebuilt_test_accuracy(folder: Path) -> float | None:
     config = of_training(read(folder)[0])
     graph = citeseer()
     propagation = Propagation(graph, normalization=config["normalization"])
-    model = build_model(NodeClassification(graph), make_config(**config), dtype=torch.float32)
+    model = build_model(NodeClassification(graph), TrainConfig(**config), dtype=torch.float32)
     model.load_state_dict(load_file(folder / "weights.safetensors"), strict=True)
     features = propagate_features(graph, propagation, feature_norm=config["feature_norm"])
     return Evaluator(NodeClassification(graph), features, propagation)(model)["test_accuracy"]
@@ -205,7 +205,7 @@ def test_a_run_can_be_repeated_from_its_config(tmp_path: Path, words: list[str])
     assert weights(tmp_path / "shell") == weights(tmp_path / "first")
 
     options = of_training(config)
-    again = train(citeseer(), make_config(**options))
+    again = train(citeseer(), TrainConfig(**options))
     kept = load_file(tmp_path / "first" / "weights.safetensors")
     assert kept.keys() == again.model.state_dict().keys()
     assert all(torch.equal(kept[name], tensor) for name, tensor in again.model.state_dict().items())

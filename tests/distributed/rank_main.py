@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.distributed.cost import sent_bytes
 from cvgnn.distributed.partition import Partition
 from cvgnn.distributed.ranks import Ranks, end_process
@@ -23,7 +23,7 @@ from cvgnn.training.resume import tensor_bytes
 def train_cases(folder: Path, cases: list[dict[str, Any]], ranks: Ranks) -> Iterator[list[Any]]:
     """For each case the SHA-256 of the weights and of the histories of all shards, and the metrics."""
     for case in cases:
-        config = make_config(**case)
+        config = TrainConfig(**case)
         with thread_count(1):
             trainer = build_sharded_trainer(Partition(folder / case.get("model", "gcn")), config, ranks)
             metrics = [record.metrics for record in trainer.epochs(config.epochs)]
@@ -33,7 +33,7 @@ def train_cases(folder: Path, cases: list[dict[str, Any]], ranks: Ranks) -> Iter
 
 def step_bytes(folder: Path, ranks: Ranks) -> list[float]:
     """Bytes that a rank sends in a step, on average over ranks and steps, and what the model of cost says."""
-    config = make_config(epochs=1, batch_size=30, hidden=6, num_neighbors=2)  # three equal batches
+    config = TrainConfig(epochs=1, batch_size=30, hidden=6, num_neighbors=2)  # three equal batches
     partition = Partition(folder / "gcn")
     trainer = build_sharded_trainer(partition, config, ranks)
     before = ranks.bytes_sent

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.data.named.synthetic import SyntheticSpec, generate
 from cvgnn.distributed.partition import Partition, partition_graph
@@ -54,7 +54,7 @@ def test_shards_equal_the_whole_graph(
     tmp_path: Path, kind: dict[str, Any], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = small_graph(**kind)
-    config = make_config(**{"epochs": 3, "batch_size": 32, "hidden": 6, "num_neighbors": 2, "norm": "layer", **options})
+    config = TrainConfig(**{"epochs": 3, "batch_size": 32, "hidden": 6, "num_neighbors": 2, "norm": "layer", **options})
     normalization = {"sage": "mean", "gin": "sum"}.get(config.model, "symmetric")
     partition_graph(graph, tmp_path / "p", shards=8, method="range", propagate=normalization)  # type: ignore[arg-type]
     sharded = build_sharded_trainer(Partition(tmp_path / "p"), config, Ranks())

@@ -11,7 +11,7 @@ import pytest
 
 CODE = """
 import ctypes, gc, json, pathlib, sys
-from cvgnn.config import CheckpointPlan, GraphSource, make_config
+from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data.named import load
 from cvgnn.training.callbacks import OnEpoch
 from cvgnn.training.run import train
@@ -26,7 +26,7 @@ def look(record):
     libc.malloc_trim(0)  # what is freed but not given back moves by some MiB from run to run, and is no leak
     resident.append(int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * page)
 folder = RunFolder(pathlib.Path(sys.argv[1]))
-config = make_config(epochs=500, batch_size=20, num_neighbors=3, threads=int(sys.argv[2]), output="tau", eval_every=2)
+config = TrainConfig(epochs=500, batch_size=20, num_neighbors=3, threads=int(sys.argv[2]), output="tau", eval_every=2)
 plan = CheckpointPlan(checkpoint_epochs=5)
 train(load("citeseer"), config, folder=folder, source=GraphSource(), plan=plan, callbacks=[OnEpoch(look)])
 print(json.dumps(resident))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import cvgnn
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import exact_logits
 from cvgnn.ops.backend import plain
@@ -25,7 +25,7 @@ OPTIONS: dict[str, Any] = {"hidden": 6, "batch_size": 7, "epochs": 4, "num_neigh
 
 
 def trained(graph: str, **options: Any) -> Trainer:
-    trainer = build_trainer(GRAPHS[graph], make_config(**{**OPTIONS, **options}))
+    trainer = build_trainer(GRAPHS[graph], TrainConfig(**{**OPTIONS, **options}))
     list(trainer.epochs(4))
     return trainer
 
@@ -65,7 +65,7 @@ def test_no_tensor_is_left_on_another_device(model: str) -> None:
     """A step on the meta device: an operation that met a tensor of the CPU would raise."""
     meta = torch.device("meta")
     trainer = build_trainer(
-        GRAPHS["dense"], make_config(**OPTIONS, model=model, layers=3, norm="layer", residual=True, jk="concat")
+        GRAPHS["dense"], TrainConfig(**OPTIONS, model=model, layers=3, norm="layer", residual=True, jk="concat")
     )
     batch = next(iter(trainer.loader)).to(meta)
     network, estimator = trainer.model.to(meta), trainer.estimator.to(meta)

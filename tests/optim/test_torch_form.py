@@ -117,11 +117,11 @@ print("torch._dynamo" in sys.modules)
 def test_the_compiler_is_not_imported_by_training_nor_by_its_state() -> None:
     code = """
 import sys
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.training.trainer_builder import build_trainer
 from cvgnn.training import restore_trainer, trainer_state
 from tests.data.store.cases import make_graph
-graph, config = make_graph(n=12, features=3), make_config(hidden=3, batch_size=3, threads=1, clip_norm=0.01)
+graph, config = make_graph(n=12, features=3), TrainConfig(hidden=3, batch_size=3, threads=1, clip_norm=0.01)
 trainer = build_trainer(graph, config)
 trainer.train_epoch(1)
 restore_trainer(build_trainer(graph, config), *trainer_state(trainer))

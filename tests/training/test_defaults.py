@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import cvgnn
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.errors import CvgnnError
 from cvgnn.optim import make_optimizer
@@ -54,6 +54,10 @@ def test_many_labels(monkeypatch: pytest.MonkeyPatch, num_train: int, batch_size
     assert (config.model, config.norm, config.batch_size, config.epochs) == ("sage", "layer", batch_size, epochs)
     assert (config.lr, config.hidden) == (0.5, 7)  # what is given wins
     assert config.patience == max(5, epochs // 5)
+    config = choose_config(Many(), "auto", {"batch_size": 2 * batch_size})  # type: ignore[arg-type]
+    assert config.epochs == min(300, max(20, 8000 * batch_size // num_train))  # as many steps
+    with pytest.raises(CvgnnError, match="batch_size must be"):
+        choose_config(Many(), "auto", {"batch_size": "many"})  # type: ignore[arg-type]
 
 
 def test_a_normalization_is_a_wish_for_a_gcn() -> None:
@@ -92,7 +96,7 @@ def test_without_validation_nodes_there_is_no_patience() -> None:
 @pytest.mark.parametrize("estimator", ["ns", "exact"])
 def test_a_control_needs_a_control_variate(estimator: str) -> None:
     with pytest.raises(CvgnnError, match=f"control has no use with estimator '{estimator}'"):
-        make_config(estimator=estimator, control=0.5)
+        TrainConfig(estimator=estimator, control=0.5)
 
 
 def test_paper_and_unknown_defaults() -> None:
@@ -105,7 +109,7 @@ def test_paper_and_unknown_defaults() -> None:
 
 def test_fit_with_auto_defaults_records_what_was_chosen() -> None:
     run = cvgnn.fit(make_graph(), defaults="auto", epochs=1, hidden=4)
-    assert run.config == make_config(epochs=1, hidden=4, weight_decay=5e-3)  # few labels
+    assert run.config == TrainConfig(epochs=1, hidden=4, weight_decay=5e-3)  # few labels
 
 
 def test_the_average_by_hand() -> None:
@@ -144,7 +148,7 @@ def test_the_average_is_evaluated_and_returned() -> None:
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"output": "tau"}])
 def test_what_an_average_does_not_go_with(options: dict[str, str]) -> None:
     with pytest.raises(CvgnnError, match="ema returns an average of the weights"):
-        make_config(ema=0.9, **options)
+        TrainConfig(ema=0.9, **options)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("nadam", torch.optim.NAdam)])

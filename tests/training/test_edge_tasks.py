@@ -15,7 +15,7 @@ from torch import Tensor
 
 import cvgnn
 from cvgnn.cli.main import main
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, Propagation, from_edges, with_edge_labels
 from cvgnn.data.store import write_store
 from cvgnn.errors import CvgnnError
@@ -74,7 +74,7 @@ def test_loss_and_gradient_of_five_steps_are_the_literal_ones(task: str, estimat
     classes = 2 if head == "dot" else 3
     whole, class_weight = labelled(small_graph(), classes), "balanced" if task == "weighted edge" else None
     task = task.split()[-1]
-    config = make_config(
+    config = TrainConfig(
         task=task, head=head, estimator=estimator, hidden=5, dropout=0.0, batch_size=7, num_neighbors=1, seed=3,
         class_weight=class_weight,
     )  # fmt: skip
@@ -399,7 +399,7 @@ BAD_INPUTS: dict[str, dict[str, tuple[Any, str]]] = {
             lambda g: fit(with_edge_labels(g, [[0], [1]], edge_split=["train"]), task="link", test_edges=0.2),
             "have their own split, so test_edges would do nothing",
         ),
-        "a diagnosis": (lambda g: fresh_trainer(g, make_config(task="link")), "diagnose measures gradients over nodes"),
+        "a diagnosis": (lambda g: fresh_trainer(g, TrainConfig(task="link")), "diagnose measures gradients over nodes"),
         "an unknown head": (lambda g: cvgnn.fit(g, task="link", head="bilinear"), "head"),
         "no pairs to predict": (
             lambda g: cvgnn.fit(g, task="link", epochs=1, output="last").predict(), "predicts for pairs of nodes"

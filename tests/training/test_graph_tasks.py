@@ -13,7 +13,7 @@ import torch
 import cvgnn
 from cvgnn.cli.inspect_command import describe
 from cvgnn.cli.main import main
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, RandomSplit, from_arrays, from_graphs
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose.trainers import in_float64
@@ -67,7 +67,7 @@ OPTIONS: dict[str, Any] = {"hidden": 8, "batch_size": 2, "epochs": 3, "threads":
 @pytest.mark.parametrize("pool", POOLS)
 def test_the_literal_loss_and_gradient(pool: str, batches: str, estimator: str) -> None:
     """Twelve steps of Algorithm 1, its loss written out graph by graph: all weights to 1e-10."""
-    config = make_config(
+    config = TrainConfig(
         task="graph", pool=pool, batches=batches, estimator=estimator, optimizer="sgd", beta1=0.0, lr=LR, dropout=0.0,
         weight_decay=0.0, hidden=5, layers=3, batch_size=3,
     )  # fmt: skip

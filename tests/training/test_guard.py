@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import ControlVariate
 from cvgnn.sampling import Batch
@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def make_trainer(*, graph: str = "dense", most_skipped: int | None = None, **options: Any) -> Trainer:
-    trainer = build_trainer(GRAPHS[graph], make_config(**{**OPTIONS, **options}))
+    trainer = build_trainer(GRAPHS[graph], TrainConfig(**{**OPTIONS, **options}))
     if most_skipped is not None:
         trainer.guard = Guard(skip_bad=trainer.guard.skip_bad, most_skipped=most_skipped)
     return trainer

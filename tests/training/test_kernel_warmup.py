@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.training.kernel_warmup import small_graphs, warm_up
 from cvgnn.training.run import train
@@ -43,7 +43,7 @@ def test_after_it_no_options_compile_anything() -> None:
         kind, options = draw.choice(list(graphs)), {name: draw.choice(values) for name, values in SPACE.items()}
         with listening(lambda name, ended: compiled.append(name)):  # noqa: B023
             try:
-                train(graphs[kind], make_config(epochs=1, **options)).predict()
+                train(graphs[kind], TrainConfig(epochs=1, **options)).predict()
                 trained += 1
             except CvgnnError:  # options that exclude each other
                 continue

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import cvgnn
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, SparseFeatures, from_edges
 from cvgnn.errors import CvgnnError
 from cvgnn.training import machine as memory
@@ -124,7 +124,7 @@ def measured() -> dict[str, int]:
 @pytest.mark.parametrize("name", list(RUNS))
 def test_the_estimate_is_about_what_a_run_takes(name: str, measured: dict[str, int]) -> None:
     kind, options = RUNS[name]
-    told = sum(estimate_memory(GRAPHS[kind](), make_config(**options)).values())
+    told = sum(estimate_memory(GRAPHS[kind](), TrainConfig(**options)).values())
     print(f"{name}: said {told >> 20} MiB, measured {measured[name] >> 20}, {told / measured[name]:.2f}")
     assert 0.6 <= told / measured[name] <= 1.8
 
@@ -133,7 +133,7 @@ def test_the_estimate_is_about_what_a_run_takes(name: str, measured: dict[str, i
 
 
 def parts(graph: Graph, **options: Any) -> dict[str, int]:
-    return estimate_memory(graph, make_config(**options))
+    return estimate_memory(graph, TrainConfig(**options))
 
 
 def test_the_parts_and_their_order() -> None:
@@ -269,7 +269,7 @@ def test_the_advice_fits(
 ) -> None:
     free(GIB)
     with pytest.raises(CvgnnError) as caught:
-        check_memory(graph, make_config(**options))
+        check_memory(graph, TrainConfig(**options))
     assert all(words in str(caught.value) for words in there)
     assert not any(words in str(caught.value) for words in not_there)
 
@@ -279,7 +279,7 @@ def test_a_batch_that_is_too_large(free: Any) -> None:
     graph = dataclasses.replace(make_graph(n=60), x=torch.zeros(1, 1).expand(60, 10_000), validated=True)
     PX = dataclasses.replace(graph, PX=graph.x, PX_normalization="symmetric", validated=True)
     with pytest.raises(CvgnnError, match="a smaller batch_size or num_neighbors makes batches smaller"):
-        check_memory(PX, make_config(hidden=4))
+        check_memory(PX, TrainConfig(hidden=4))
 
 
 def test_the_limit_itself_fits(free: Any) -> None:

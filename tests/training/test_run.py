@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cvgnn.api import fit
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, from_arrays, from_edges
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import GCN
@@ -88,7 +88,7 @@ def test_fit_returns_a_run() -> None:
 
 
 def test_fit_and_train_are_the_same() -> None:
-    config = make_config(**SMALL, seed=3)
+    config = TrainConfig(**SMALL, seed=3)
     assert_same_weights(train(communities(), config), small(seed=3))
 
 

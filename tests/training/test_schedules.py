@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cvgnn.api import fit
-from cvgnn.config import CheckpointPlan, GraphSource, make_config
+from cvgnn.config import CheckpointPlan, GraphSource, TrainConfig
 from cvgnn.data.named import load
 from cvgnn.errors import CvgnnError
 from cvgnn.training import EpochRecord
@@ -43,8 +43,8 @@ def test_an_unknown_schedule_is_refused() -> None:
 def test_the_optimizer_gets_the_rate_of_the_epoch() -> None:
     """Four epochs of SGD at a falling rate are four epochs at the rates written down."""
     options = {"optimizer": "sgd", "lr": 0.5, "batch_size": 4, "dropout": 0.0, "hidden": 4}
-    scheduled = build_trainer(GRAPH, make_config(epochs=4, schedule="linear", **options))
-    twin = build_trainer(GRAPH, make_config(epochs=4, **options))
+    scheduled = build_trainer(GRAPH, TrainConfig(epochs=4, schedule="linear", **options))
+    twin = build_trainer(GRAPH, TrainConfig(epochs=4, **options))
     for epoch, rate in enumerate((0.5, 0.375, 0.25, 0.125), start=1):
         twin.optimizer.param_groups[0]["lr"] = rate
         twin.train_epoch(epoch)
@@ -87,7 +87,7 @@ def test_patience_needs_validation_nodes() -> None:
 
 def test_a_run_that_stopped_early_is_finished_when_resumed(tmp_path: Path) -> None:
     graph, source = load("citeseer"), GraphSource()
-    config = make_config(epochs=200, patience=3, hidden=8, schedule="cosine", feature_norm="row", input_dropout=0.5)
+    config = TrainConfig(epochs=200, patience=3, hidden=8, schedule="cosine", feature_norm="row", input_dropout=0.5)
     plan = CheckpointPlan(checkpoint_epochs=2)
     first = train(graph, config, folder=RunFolder(tmp_path / "run"), source=source, plan=plan)
     assert len(first.records) < 200
@@ -96,6 +96,6 @@ def test_a_run_that_stopped_early_is_finished_when_resumed(tmp_path: Path) -> No
     second = train(graph, config, folder=again, source=source, plan=plan)
     assert [r.epoch for r in second.records] == [r.epoch for r in first.records]
     assert (tmp_path / "run" / "weights.safetensors").read_bytes() == weights
-    longer = make_config(**{**config.to_dict(), "epochs": 300})
+    longer = TrainConfig(**{**config.to_dict(), "epochs": 300})
     with pytest.raises(CvgnnError, match=r"schedule was .cosine over 200 epochs. and is"):
         train(graph, longer, folder=again, source=source, plan=plan)

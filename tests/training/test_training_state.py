@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.errors import CvgnnError
 from cvgnn.optim import FORMS, OPTIMIZERS
@@ -78,7 +78,7 @@ def graph_of(kind: str) -> Graph:
 def build(options: dict[str, Any], *, initialize: bool = True, factory: Factory | None = None) -> Trainer:
     options = {**BASE, **options}
     graph = graph_of(options.pop("kind", "dense"))
-    return build_trainer(graph, make_config(**options), initialize=initialize, optimizer_factory=factory)
+    return build_trainer(graph, TrainConfig(**options), initialize=initialize, optimizer_factory=factory)
 
 
 class Stop(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cvgnn.cli.options import PartitionCommand
 from cvgnn.cli.output import Output, set_result
-from cvgnn.config import GraphSource, make_config
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.distributed.cost import rank_bytes, sent_bytes
 from cvgnn.distributed.partition import Partition, partition_graph
 from cvgnn.training.defaults import MODEL_OF, default_options
@@ -23,7 +23,7 @@ def partition_command(command: PartitionCommand, argv: Sequence[str]) -> int:
     options = {**default_options(graph, "auto"), "feature_norm": command.feature_norm}
     if command.propagate is not None:
         options["model"] = MODEL_OF[command.propagate]
-    config = make_config(**options)
+    config = TrainConfig(**options)
     propagate = command.propagate or ("mean" if config.model == "sage" else "symmetric")
     with ProgressReporter("writing") as progress:
         balance = partition_graph(

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.errors import require_known
 
 _DATA: dict[str, Any] = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ def paper_recipe(dataset: str, optimizer: str, *, run: int = 0) -> TrainConfig:
     tables = _paper(dataset)
     require_known("optimizer", optimizer, PAPER_OPTIMIZERS)
     tuned = dict(zip(tables["grid"], tables["tuned"][optimizer], strict=True))
-    return make_config(**_DATA["paper"], **tables["fixed"], **tuned, optimizer=optimizer, seed=run)
+    return TrainConfig(**_DATA["paper"], **tables["fixed"], **tuned, optimizer=optimizer, seed=run)  # type: ignore[arg-type]
 
 
 def paper_grid(dataset: str) -> dict[str, list[Any]]:
@@ -77,7 +77,7 @@ def best_recipe(dataset: str, run: int = 0) -> TrainConfig:
     'cv'
     """
     require_known("dataset with a best recipe", dataset, BEST_DATASETS)
-    return make_config(**_DATA["best"], **_DATA["bests"][dataset], seed=run)
+    return TrainConfig(**_DATA["best"], **_DATA["bests"][dataset], seed=run)
 
 
 cora_best = partial(best_recipe, "cora")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, SparseFeatures
 from cvgnn.errors import require_known
 from cvgnn.training.tasks import is_of_pairs
@@ -29,7 +29,7 @@ _PAPER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str, Any]:
+def default_options(graph: Graph, defaults: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The options that `defaults` chooses for a graph; those that it does not name keep the values of `TrainConfig`.
 
     `auto`, measured in docs/estimators.md:
@@ -42,20 +42,24 @@ def default_options(graph: Graph, defaults: str, task: str = "auto") -> dict[str
     - Batches of 512, or 1,024 from 20,000 training nodes on. Epochs for 4,000 steps, at least 20 and at most 300, and a
       fifth of them as patience.
 
+    Tasks of pairs have the values of `TrainConfig` for `auto`, too: nothing was measured for them.
+
     Args:
         graph: its training nodes and classes count.
         defaults: `fixed` (the values of `TrainConfig`), `auto` or `paper`.
-        task: tasks of pairs have the values of `TrainConfig` for `auto`, too: nothing was measured for them.
+        given: the options that the user gave, unchecked; the number of epochs follows from a given batch size.
     """
     require_known("defaults", defaults, get_args(Defaults))
     if defaults == "paper":
         return dict(_PAPER)
-    num_train = graph.train_ids.numel()
-    if defaults == "fixed" or num_train == 0 or is_of_pairs(task):
+    num_train, given = graph.train_ids.numel(), given or {}
+    if defaults == "fixed" or num_train == 0 or is_of_pairs(given.get("task", "auto")):
         return {}
     if num_train < FEW_LABELS * graph.num_classes:
         return {"weight_decay": 5e-3, **({"feature_norm": "l2"} if isinstance(graph.x, SparseFeatures) else {})}
     batch_size = 512 if num_train < 20_000 else 1024
+    if isinstance(size := given.get("batch_size"), int):
+        batch_size = size
     epochs = min(300, max(20, _STEPS * batch_size // num_train))
     return {
         "model": "sage", "layers": 2, "norm": "layer", "dropout": 0.5, "weight_decay": 0.0, "lr": 0.003,
@@ -73,7 +77,7 @@ def choose_options(graph: Graph, defaults: str, given: dict[str, Any]) -> dict[s
     With `auto` a stored `P X` decides on the model and excludes a norm of the features, of which it knows nothing: the
     same graph without it may get other options. The log says so.
     """
-    chosen, because = default_options(graph, defaults, given.get("task", "auto")), ""
+    chosen, because = default_options(graph, defaults, given), ""
     if "normalization" in given:
         chosen.pop("model", None)  # SAGE takes the mean of the neighbors: this is a wish for a GCN
     if defaults == "auto" and (stored := graph.PX_normalization) is not None:
@@ -98,4 +102,4 @@ def takes_label_smoothing(graph: Graph, given: Mapping[str, Any]) -> bool:
 
 def choose_config(graph: Graph, defaults: str, given: dict[str, Any]) -> TrainConfig:
     """The config with the options of `choose_options`."""
-    return make_config(**choose_options(graph, defaults, given))
+    return TrainConfig(**choose_options(graph, defaults, given))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, Propagation
 from cvgnn.data.named import load
 from cvgnn.data.named.synthetic import generate, small_spec
@@ -47,7 +47,7 @@ def warm_up(progress: Callable[[str, float], None]) -> int:
         for i, (kind, options) in enumerate(_RUNS):
             words = " ".join(f"{name}={value}" for name, value in options.items())
             progress(f"{kind} graph, {words or 'defaults'}", i / len(_RUNS))
-            train(graphs[kind], make_config(epochs=1, **options))
+            train(graphs[kind], TrainConfig(epochs=1, **options))
         Propagation(graphs["dense"]).product(torch.zeros(graphs["dense"].num_nodes, 1024))  # large, for `sum_lines`
     progress("done", 1.0)
     return len(compiled)

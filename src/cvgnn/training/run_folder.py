@@ -22,7 +22,7 @@ from safetensors.torch import save
 from torch import nn
 
 from cvgnn._version import __version__
-from cvgnn.config import REGISTERED, GraphSource, TrainConfig, make_config
+from cvgnn.config import REGISTERED, GraphSource, TrainConfig
 from cvgnn.data.split import SPLITS
 from cvgnn.errors import CvgnnError, error_context, require, unknown_name
 from cvgnn.training.callbacks import Callback
@@ -169,7 +169,7 @@ def read_settings(file: Path) -> tuple[GraphSource, TrainConfig]:
         require(size <= _MAX_LENGTH, f"{file}: {name} has {size} characters or entries; at most {_MAX_LENGTH} are read")
     of_source = {name: stored.pop(name) for name in source_names if name in stored}
     try:
-        return GraphSource(**source_fields(of_source, file.parent if toml else Path())), make_config(**stored)
+        return GraphSource(**source_fields(of_source, file.parent if toml else Path())), TrainConfig(**stored)
     except CvgnnError as error:
         own = any(str(error).startswith(f"unknown {kind} ") for kind in REGISTERED)
         hint = "; if it is your own, name the module that registers it with --plugin" if own else ""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose import Diagnosis, bias_vs_lr
 from cvgnn.lab.diagnose.bias import (
@@ -115,7 +115,7 @@ def test_orders_of_the_layers() -> None:
 def trainer_like(tiny: Tiny, scheme: str, size: float) -> Trainer:
     """The fast code's trainer with the same weights, features and histories."""
     graph = dataclasses.replace(graph_from_dense(tiny.A), x=torch.from_numpy(tiny.X), y=torch.from_numpy(tiny.y))
-    config = make_config(
+    config = TrainConfig(
         hidden=4, layers=tiny.K, num_neighbors=1, scheme=scheme, norm="none", dropout=0.0, batches="replacement"
     )
     trainer = fresh_trainer(graph, config)
@@ -235,7 +235,7 @@ def test_measuring_changes_nothing_and_draws_repeat() -> None:
 
 def test_readable_rows_and_the_steps_that_refresh_them() -> None:
     graph = graph_from_dense(PATH)  # training nodes 0 and 2
-    trainer = fresh_trainer(graph, make_config(layers=3, hidden=4, batch_size=1, num_neighbors=1, norm="none"))
+    trainer = fresh_trainer(graph, TrainConfig(layers=3, hidden=4, batch_size=1, num_neighbors=1, norm="none"))
     deep, near = readable_rows(trainer)
     assert near.tolist() == [True, True, True, True]
     assert deep.tolist() == [True, True, True, True]
@@ -246,7 +246,7 @@ def test_readable_rows_and_the_steps_that_refresh_them() -> None:
 
 
 def small(**options: object) -> TrainConfig:
-    return as_in_theory(make_config(**{"hidden": 4, "batch_size": 2, "num_neighbors": 1, "norm": "none", **options}))
+    return as_in_theory(TrainConfig(**{"hidden": 4, "batch_size": 2, "num_neighbors": 1, "norm": "none", **options}))
 
 
 def test_the_bias_grows_linearly_on_a_small_graph() -> None:
@@ -410,7 +410,7 @@ def test_gradients_that_are_zero() -> None:
 
 
 def test_options_of_another_optimizer_are_left_out() -> None:
-    adam = make_config(optimizer="adam", form="paper", beta1=0.5, beta2=0.9, nu_min=1e-3)
+    adam = TrainConfig(optimizer="adam", form="paper", beta1=0.5, beta2=0.9, nu_min=1e-3)
     assert with_optimizer(adam, "adam", 0.1).beta2 == 0.9
     sgd = with_optimizer(adam, "sgd", 0.1)
     assert (sgd.form, sgd.beta1, sgd.beta2, sgd.nu_min, sgd.lr) == ("paper", None, None, None, 0.1)

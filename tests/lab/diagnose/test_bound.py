@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose.bound import (
     diagnose_bound,
@@ -25,7 +25,7 @@ from cvgnn.optim import OPTIMIZERS
 from tests.build import graph_from_dense, random_adjacency
 
 GRAPH = graph_from_dense(random_adjacency(20, mean_degree=5, weighted=False, seed=3))
-CONFIG = as_in_theory(make_config(hidden=4, batch_size=3, num_neighbors=1, batches="replacement", nu_min=1e-3, form="paper"))  # fmt: skip
+CONFIG = as_in_theory(TrainConfig(hidden=4, batch_size=3, num_neighbors=1, batches="replacement", nu_min=1e-3, form="paper"))  # fmt: skip
 
 
 def run(optimizer: str, T: int = 12) -> TheoryRun:
@@ -100,7 +100,7 @@ def test_moments_are_those_of_table_1(optimizer: str) -> None:
 
 def test_moments_are_read_in_the_papers_form_only() -> None:
     with pytest.raises(CvgnnError, match="paper's form"):
-        StepMoments(fresh_trainer(GRAPH, make_config(hidden=4)))
+        StepMoments(fresh_trainer(GRAPH, TrainConfig(hidden=4)))
 
 
 def test_the_constants_are_the_papers() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.lab.diagnose.bound import diagnose_bound
 from cvgnn.lab.diagnose.gradient import Objective
 from cvgnn.lab.diagnose.theory import as_in_theory
@@ -26,7 +26,7 @@ GRAPH = graph_from_dense(A)  # 6 training nodes
 T, SEEDS, POINTS, DRAWS, ETA, K = 9, 2, 3, 5, 0.3, 2
 BETA1, BETA2, NU_MIN, DECAY = 0.8, 0.9, 0.02, 0.01
 CONFIG = as_in_theory(
-    make_config(
+    TrainConfig(
         hidden=3, batch_size=3, num_neighbors=1, batches="replacement", weight_decay=DECAY, form="paper",
         beta1=BETA1, beta2=BETA2, nu_min=NU_MIN,
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.lab.diagnose import diagnose_estimator
 from cvgnn.lab.diagnose.gradient import batch_gradient
 from cvgnn.lab.diagnose.gradient_errors import Resampling, Variant, redrawn_batches, variance_under_dropout
@@ -18,7 +18,7 @@ GRAPH = graph_from_dense(random_adjacency(40, mean_degree=12, weighted=False, se
 
 
 def trained(**options: object) -> Trainer:
-    config = make_config(**{"hidden": 8, "batch_size": 8, "lr": 0.01, "dropout": 0.5, "num_neighbors": 1, **options})
+    config = TrainConfig(**{"hidden": 8, "batch_size": 8, "lr": 0.01, "dropout": 0.5, "num_neighbors": 1, **options})
     trainer = fresh_trainer(GRAPH, config)
     for _ in train_until(trainer, [5]):
         pass
@@ -71,7 +71,7 @@ def test_cvd_has_less_variance_than_cv() -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_the_diagnosis_shows_it(dropout: float) -> None:
-    config = make_config(hidden=4, batch_size=8, dropout=dropout)
+    config = TrainConfig(hidden=4, batch_size=8, dropout=dropout)
     found = diagnose_estimator(
         GRAPH, config, steps=[2], fan_outs=[[1], [2]], batches=3, draws=2, test_draws=10, estimators=("cv", "ns")
     )

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.data.named import load
 from cvgnn.errors import CvgnnError
@@ -19,7 +19,7 @@ from cvgnn.lab.diagnose.gradient_errors import Variant, VariantErrors
 from tests.build import graph_from_dense, random_adjacency
 
 TINY = graph_from_dense(random_adjacency(24, mean_degree=4, weighted=False, seed=3))
-SMALL = make_config(hidden=4, batch_size=5, estimator="cv")
+SMALL = TrainConfig(hidden=4, batch_size=5, estimator="cv")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def citeseer() -> Graph:
 @pytest.fixture(scope="module")
 def found(citeseer: Graph) -> Diagnosis:
     """Late enough in training that the histories are worth something."""
-    config = make_config(hidden=8, batch_size=20, estimator="cv")
+    config = TrainConfig(hidden=8, batch_size=20, estimator="cv")
     return diagnose_estimator(citeseer, config, steps=(0, 1, 200), batches=16, draws=2, test_draws=30)
 
 
@@ -96,7 +96,7 @@ def test_fan_outs_and_a_fixed_batch() -> None:
 
 
 def test_a_batch_of_everybody() -> None:
-    config = make_config(hidden=4, batch_size=500)
+    config = TrainConfig(hidden=4, batch_size=500)
     found = diagnose_estimator(TINY, config, estimators=["ns"], steps=(2,), batches=3, draws=3, test_draws=10)
     assert "is due to neighbors; the batch is always the same." in found.verdict
     assert found.tables[0].header[4] == "batch variance"
@@ -130,7 +130,7 @@ def test_one_moment_has_figures(batch: str) -> None:
 
 
 def test_moments_before_training_diverged_are_kept() -> None:
-    config = make_config(hidden=4, batch_size=5, optimizer="sgd", lr=1e80, norm="none", bad_step="skip")
+    config = TrainConfig(hidden=4, batch_size=5, optimizer="sgd", lr=1e80, norm="none", bad_step="skip")
     options = {"estimators": ["ns"], "batches": 3, "draws": 2, "test_draws": 10}
     found = diagnose_estimator(TINY, config, steps=(0, 50), **options)  # type: ignore[arg-type]
     alone = diagnose_estimator(TINY, config, steps=(0,), **options)  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ def test_moments_before_training_diverged_are_kept() -> None:
 
 def test_gradients_whose_squares_are_no_numbers() -> None:
     """Weights of 1e200 are finite, and nothing that is measured of them is: told as divergence, without a warning."""
-    config = make_config(hidden=4, batch_size=500, optimizer="sgd", lr=1e200, norm="none")
+    config = TrainConfig(hidden=4, batch_size=500, optimizer="sgd", lr=1e200, norm="none")
     found = diagnose_estimator(TINY, config, estimators=["ns"], steps=(0, 1), batches=3, draws=2, test_draws=10)
     assert found.settings["steps"] == [0]
     assert "Training diverged at step 1: " in found.verdict
@@ -172,11 +172,11 @@ def test_the_same_numbers_again() -> None:
     one, two = (diagnose_estimator(TINY, SMALL, steps=(3,), batches=4, draws=2, test_draws=10) for _ in range(2))
     assert one.to_json() == two.to_json()
     other = diagnose_estimator(
-        TINY, make_config(hidden=4, batch_size=5, seed=1), steps=(3,), batches=4, draws=2, test_draws=10
+        TINY, TrainConfig(hidden=4, batch_size=5, seed=1), steps=(3,), batches=4, draws=2, test_draws=10
     )
     assert one.data != other.data
 
 
 def test_one_layer_samples_nothing() -> None:
     with pytest.raises(CvgnnError, match="a network of one layer samples no neighbors"):
-        diagnose_estimator(TINY, make_config(layers=1))
+        diagnose_estimator(TINY, TrainConfig(layers=1))

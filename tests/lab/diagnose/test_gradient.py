@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.data.named import load
 from cvgnn.lab.diagnose import Objective, batch_gradient
@@ -35,7 +35,7 @@ def by_autograd(model: GCN, P: torch.Tensor, graph: Graph, weight_decay: float) 
 @pytest.mark.parametrize("weight_decay", [0.0, 5e-4])
 def test_the_exact_gradient_is_autograds(norm: str, layers: int, weight_decay: float) -> None:
     graph = in_float64(load("citeseer"))
-    config = make_config(norm=norm, layers=layers, hidden=16)
+    config = TrainConfig(norm=norm, layers=layers, hidden=16)
     trainer = build_trainer(graph, config)
     model, P = trainer.model, trainer.loader.sampler.propagation
     full = Objective(trainer, weight_decay=weight_decay)
@@ -50,7 +50,7 @@ def test_the_exact_gradient_is_autograds(norm: str, layers: int, weight_decay: f
 
 def test_measuring_leaves_histories_and_grads_alone() -> None:
     graph = load("citeseer")
-    trainer = build_trainer(graph, make_config(hidden=16, batch_size=20))
+    trainer = build_trainer(graph, TrainConfig(hidden=16, batch_size=20))
     trainer.train_epoch(1)
     state = {name: tensor.clone() for name, tensor in trainer.estimator.state_dict().items()}
     grads = [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose.error_split import ErrorSplit
 from cvgnn.lab.diagnose.gradient_errors import (
@@ -38,7 +38,7 @@ def trained(**options: object) -> Trainer:
 
 
 def config(**options: object) -> TrainConfig:
-    return make_config(**{"hidden": 4, "batch_size": 5, "lr": 0.05, "dropout": 0.5, **options})
+    return TrainConfig(**{"hidden": 4, "batch_size": 5, "lr": 0.05, "dropout": 0.5, **options})
 
 
 def plan(**options: object) -> Resampling:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import Graph
 from cvgnn.data.named import load
 from cvgnn.lab.diagnose.gradient import Objective, flat_weights
@@ -18,7 +18,7 @@ GRAPH = graph_from_dense(random_adjacency(12, mean_degree=4, weighted=True, seed
 
 
 def built(graph: Graph, *, hidden: int = 4, layers: int = 2, norm: str = "none") -> tuple[Trainer, Objective]:
-    trainer = fresh_trainer(graph, make_config(hidden=hidden, layers=layers, norm=norm))
+    trainer = fresh_trainer(graph, TrainConfig(hidden=hidden, layers=layers, norm=norm))
     return trainer, Objective(trainer, weight_decay=0.01)
 
 

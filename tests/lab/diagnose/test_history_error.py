@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose import diagnose_history
 from cvgnn.lab.diagnose.trainers import fresh_trainer, train_until
@@ -16,7 +16,7 @@ from cvgnn.nn import ControlVariate, exact_hidden
 from tests.build import graph_from_dense, random_adjacency
 
 GRAPH = graph_from_dense(random_adjacency(40, mean_degree=2, weighted=False, seed=3))
-CONFIG = make_config(hidden=4, batch_size=3, layers=3, num_neighbors=[1, 2], lr=0.05)
+CONFIG = TrainConfig(hidden=4, batch_size=3, layers=3, num_neighbors=[1, 2], lr=0.05)
 STEPS = (0, 2, 9)
 
 
@@ -72,7 +72,7 @@ def test_what_is_shown() -> None:
 
 
 def test_moments_before_training_diverged_are_kept() -> None:
-    config = make_config(hidden=4, batch_size=3, optimizer="sgd", lr=1e80, norm="none", bad_step="skip")
+    config = TrainConfig(hidden=4, batch_size=3, optimizer="sgd", lr=1e80, norm="none", bad_step="skip")
     found = diagnose_history(GRAPH, config, steps=(0, 50))
     alone = diagnose_history(GRAPH, config, steps=(0,))
     assert (found.data, found.figures) == (alone.data, alone.figures)
@@ -85,6 +85,6 @@ def test_moments_before_training_diverged_are_kept() -> None:
 
 def test_without_histories() -> None:
     with pytest.raises(CvgnnError, match="keeps no histories; train with --estimator cv"):
-        diagnose_history(GRAPH, make_config(estimator="ns", hidden=4))
+        diagnose_history(GRAPH, TrainConfig(estimator="ns", hidden=4))
     with pytest.raises(CvgnnError, match="a network of one layer keeps no histories"):
         diagnose_history(GRAPH, TrainConfig(layers=1))

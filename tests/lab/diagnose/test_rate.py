@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from cvgnn.config import make_config
+from cvgnn.config import TrainConfig
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose import estimates
 from cvgnn.lab.diagnose.estimates import Estimate, log_slope
@@ -28,7 +28,7 @@ from cvgnn.lab.diagnose.workers import measure_all
 from tests.build import graph_from_dense, random_adjacency
 
 GRAPH = graph_from_dense(random_adjacency(20, mean_degree=5, weighted=False, seed=3))
-CONFIG = as_in_theory(make_config(hidden=4, batch_size=3, num_neighbors=1, batches="replacement"))
+CONFIG = as_in_theory(TrainConfig(hidden=4, batch_size=3, num_neighbors=1, batches="replacement"))
 
 
 def run(T: int, *, optimizer: str = "sgd", eta: float = 1.0, points: int = 16, seed: int = 0) -> TheoryRun:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cvgnn.config import GraphSource, TrainConfig, make_config
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.data.named import load
 from cvgnn.errors import CvgnnError
 from cvgnn.lab.diagnose import trainers
@@ -23,7 +23,7 @@ from cvgnn.training.trainer_builder import build_trainer
 from tests.build import graph_from_dense, random_adjacency
 
 GRAPH = graph_from_dense(random_adjacency(24, mean_degree=4, weighted=False, seed=3))  # 12 training nodes
-CONFIG = make_config(hidden=4, batch_size=5, epochs=4, schedule="cosine", output="last")  # 3 steps an epoch
+CONFIG = TrainConfig(hidden=4, batch_size=5, epochs=4, schedule="cosine", output="last")  # 3 steps an epoch
 
 
 def weights(trainer: Trainer) -> list[torch.Tensor]:
@@ -65,7 +65,7 @@ def test_batches_for_measuring_are_no_batches_of_training() -> None:
 
 
 def run_in(folder: Path, **options: object) -> tuple[TrainConfig, Path]:
-    config = make_config(**{"hidden": 4, "batch_size": 30, "epochs": 2, "seed": 3, **options})
+    config = TrainConfig(**{"hidden": 4, "batch_size": 30, "epochs": 2, "seed": 3, **options})
     train(load("citeseer"), config, folder=RunFolder(folder), source=GraphSource())
     return config, folder
 
@@ -101,7 +101,7 @@ def test_what_is_recorded_of_a_run(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, config = load("citeseer"), make_config(hidden=64)
+    graph, config = load("citeseer"), TrainConfig(hidden=64)
     doubled = in_float64(graph)
     whole = estimate_memory(doubled, dataclasses.replace(config, estimator="exact", batch_size=120))["a batch"]
     needed = sum(({**estimate_memory(doubled, config), "a batch": whole}).values())

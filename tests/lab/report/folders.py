@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cvgnn.config import GraphSource, make_config
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.lab.diagnose.record import ChartLine, Diagnosis, DiagnosisTable, LineChart
 from cvgnn.lab.recipes import PAPER_OPTIMIZERS
 from cvgnn.lab.report.content import Report, ReportSection
@@ -27,7 +27,7 @@ def write_run(
     **options: Any,
 ) -> Path:
     """A folder as `cvgnn train --out` leaves it; training accuracy is the validation accuracy + 0.1."""
-    config = make_config(**{"epochs": len(val), "threads": 1, **options})
+    config = TrainConfig(**{"epochs": len(val), "threads": 1, **options})
     source = GraphSource() if source is None else source
     folder.mkdir(parents=True)
     write(folder / "config.json", {"version": "0.1.0", **source.to_dict(), **config.to_dict()})

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
 from typing import Any, final
 
-from cvgnn.config import GraphSource, TrainConfig, make_config
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.data import Graph
 from cvgnn.errors import CvgnnError, require
 from cvgnn.lab.search.search_space import Space, as_text, check_space, endpoints, options_of
@@ -96,12 +96,12 @@ class SearchPlan:
         ends = itertools.product(*(endpoints(name, distribution) for name, distribution in self.space.items()))
         for values in itertools.islice(ends, _MOST_TRIED):
             with contextlib.suppress(CvgnnError):
-                return make_config(**{**self.base, **dict(zip(self.space, values, strict=True))})
+                return TrainConfig(**{**self.base, **dict(zip(self.space, values, strict=True))})
         raise CvgnnError("no setting of the space is possible: its values do not go together; change --space")
 
     def config(self, params: Mapping[str, Any]) -> TrainConfig:
         """The config of a trial's first run."""
-        return make_config(**{"threads": self.threads, **self.base, **options_of(self.space, params)})
+        return TrainConfig(**{"threads": self.threads, **self.base, **options_of(self.space, params)})
 
     def jobs(self, trial: Trial) -> list[Job]:
         """The runs of a trial."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Union
 
-from cvgnn.config import GraphSource, make_config
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import CvgnnError, error_context, require
 from cvgnn.lab.sweep import grid
 from cvgnn.lab.sweep.grid import field_type, parse_value
@@ -107,7 +107,7 @@ def _option(name: str, value: Any) -> Any:
 
 def _problem(options: dict[str, Any]) -> CvgnnError | None:
     try:
-        make_config(**options)
+        TrainConfig(**options)
     except CvgnnError as error:
         return error
     return None

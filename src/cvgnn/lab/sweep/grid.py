@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from cvgnn.config import GraphSource, TrainConfig, make_config
+from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.errors import error_context, require, require_known
 from cvgnn.training.run_folder import read_toml, source_fields
 
@@ -102,7 +102,7 @@ def configs(base: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> li
     for change in changes:
         setting = ", ".join(f"{name}={value}" for name, value in change.items())
         with error_context(after=f" (in the setting {setting})"):
-            made.append(make_config(**{**base, **change}))
+            made.append(TrainConfig(**{**base, **change}))
     return made
 
 
