@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from cvgnn import GCN, Graph, Propagation, SparseFeatures, TrainConfig, propagate_features
+from cvgnn import Graph, NodeClassification, Propagation, SparseFeatures, TrainConfig, propagate_features
+from cvgnn.nn import Network as OurNetwork
 from cvgnn.training.trainer_builder import build_model, build_trainer
 
 INSTALL = {
@@ -54,9 +55,13 @@ class Contestant(ABC):
         return [t.detach().clone() for t in self.tensors()]
 
 
-def tensors_of(model: GCN) -> list[Tensor]:
+def our_network(graph: Graph, config: TrainConfig) -> OurNetwork:
+    return build_model(NodeClassification(graph), config, dtype=graph.x.dtype)
+
+
+def tensors_of(model: OurNetwork) -> list[Tensor]:
     first, last = model.layers
-    return [t for t in (first.weight, *first.sigma, last.weight, last.bias) if t is not None]
+    return [first.weight, first.bias, first.norm.weight, first.norm.bias, last.weight, last.bias]
 
 
 @torch.no_grad()
@@ -125,7 +130,7 @@ class Peer(Contestant):
         torch.manual_seed(config.seed)
         self.graph, self.network = graph, network.train()
         self.x = graph.x.to_dense() if isinstance(graph.x, SparseFeatures) else graph.x
-        copy(tensors_of(build_model(graph, config, dtype=graph.x.dtype)), network.tensors())
+        copy(tensors_of(our_network(graph, config)), network.tensors())
         self.optimizer = torch.optim.Adam(network.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.steps_per_epoch = -(-graph.train_ids.numel() // config.batch_size)
 

@@ -68,11 +68,12 @@ import cvgnn
 from cvgnn import Evaluator, Graph, NodeClassification, Propagation, TrainConfig, exact_logits, propagate_features
 from cvgnn.data.named.synthetic import generate, small_spec
 from cvgnn.lab.recipes import paper_recipe
-from cvgnn.training.trainer_builder import build_model
-from peer_models import KINDS, OURS, Contestant, Field, Peer, available, copy, tensors_of, with_features
+from peer_models import KINDS, OURS, Contestant, Field, Peer, available, copy, our_network, tensors_of, with_features
 
 SMALL = ("pubmed", "photo")
-GRAPHS = (*SMALL, "flickr", "arxiv", "reddit")
+GRAPHS = (*SMALL, "arxiv-real", "flickr", "arxiv", "reddit")  # the last three are synthetic
+RECIPE = {**common.RECIPE, "pubmed": "pubmed", "photo": "pubmed", "arxiv-real": "ogbn-arxiv"}
+FILES = {"photo": "amazon_photo.npz", "arxiv-real": "arxiv_guess.npz"}
 PARTS = ("check", "iteration", "accuracy", "memory")
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 GROWTH = 1.2  # of the iterations between two looks at the accuracy
@@ -91,12 +92,12 @@ def say(text: str) -> None:
 def load(name: str) -> Graph:
     if name == "pubmed":
         return cvgnn.load("pubmed", root=common.SHARED / "planetoid")
-    return cvgnn.read_graph(common.SHARED / "amazon_photo.npz") if name == "photo" else common.load(name)
+    return cvgnn.read_graph(common.SHARED / FILES[name]) if name in FILES else common.load(name)
 
 
 def settings(name: str, lr: float | None) -> TrainConfig:
     """The paper's settings for Adam; Photo, which it does not have, takes Cora's with wider layers and batches."""
-    config = paper_recipe("pubmed" if name in SMALL else common.RECIPE[name], "adam")
+    config = paper_recipe(RECIPE[name], "adam")
     if name == "photo":
         config = dataclasses.replace(config, batch_size=100, hidden=64)
     elif name not in SMALL:
@@ -120,7 +121,7 @@ def check(field: Field, names: list[str], config: TrainConfig) -> list[Row]:
     """The largest difference between a peer's logits and ours for the same weights."""
     ids, rows = field.graph.val_ids[:50], []
     data, _ = field.prepared(with_features)
-    model, P = build_model(data, config, dtype=data.x.dtype), Propagation(data)
+    model, P = our_network(data, config), Propagation(data)
     for name in names:
         peer = field.build(name, config)
         if not isinstance(peer, Peer):
@@ -207,7 +208,7 @@ def curves(field: Field, names: list[str], config: TrainConfig, seeds: int, budg
     data, _ = field.prepared(with_features)
     P = Propagation(data)
     evaluator = Evaluator(NodeClassification(data), propagate_features(data, P), P)
-    model = build_model(data, config, dtype=data.x.dtype)
+    model = our_network(data, config)
     found: dict[str, list[Curve]] = {name: [] for name in names}
     for seed in range(seeds):
         for name in names if seed % 2 == 0 else names[::-1]:
