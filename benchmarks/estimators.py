@@ -8,13 +8,13 @@
 GCN of width 64, no norm, weight decay 0.0005, batches of 512, Adam with a rate of 0.01, one thread; 100 epochs on Cora,
 CiteSeer and PubMed, 30 on Photo, 10 on the others if `--epochs` does not say otherwise, evaluated 20 times or after
 every epoch. `wordnet/auto` (any graph): norm, rate and weight decay of `--defaults auto` for many labels: LayerNorm,
-0.003 and 0; `wordnet/auto/256`: these, and batches of 256. A graph without a split of its own gets a random one of
-60/20/20, another for each seed. `exact` takes all neighbors; without dropout `cv` equals `cvd` to the bit and is not
-run. Accuracy is the test accuracy at the best validation epoch. Time is the CPU time of training, without evaluation
-(`process_time`, because the machine may be busy; the estimators of one seed run one after the other). Rows are those of
-`P X` that a step computes. `--variance`: what `cvgnn diagnose estimator` measures after 200 steps of `cvd` with a
-fan-out of 1, seed 0: the variance of a step's gradient given its batch, over neighbors and dropout masks, relative to
-||grad F||^2 (16 batches of 4 draws).
+0.003 and 0; `wordnet/auto/sage`: these, and the model of that name. A graph without a split of its own gets a random
+one of 60/20/20, another for each seed. `exact` takes all neighbors; without dropout `cv` equals `cvd` to the bit and is
+not run. Accuracy is the test accuracy at the best validation epoch. Time is the CPU time of training, without
+evaluation (`process_time`, because the machine may be busy; the estimators of one seed run one after the other). Rows
+are those of `P X` that a step computes. `--variance`: what `cvgnn diagnose estimator` measures after 200 steps of `cvd`
+with a fan-out of 1, seed 0: the variance of a step's gradient given its batch, over neighbors and dropout masks,
+relative to ||grad F||^2 (16 batches of 4 draws).
 
 Each run is a line of DIR/estimators.jsonl, with the commit it ran at, and a run that is there is not repeated: the
 benchmark may be killed at any moment, and several may write to one DIR. The tables show the runs that are there, and
@@ -310,8 +310,8 @@ def train(
 ) -> dict[str, float]:
     """One run's accuracies in percent, seconds of training and rows."""
     cost = Cost()
-    _, *settings = graph.split("/")  # "auto", and the size of batches
-    options = (AUTO if settings else {}) | ({"batch_size": int(settings[1])} if settings[1:] else {})
+    _, *settings = graph.split("/")  # "auto", and the model
+    options = (AUTO if settings else {}) | ({"model": settings[1]} if settings[1:] else {})
     result = cvgnn.fit(
         open_graph(data, graph, seed), config=TrainConfig(threads=1), seed=seed, epochs=epochs, dropout=dropout,
         layers=layers, estimator=estimator, num_neighbors=fan_out, eval_every=max(1, epochs // 20), callbacks=[cost],
