@@ -12,10 +12,20 @@ def multiply(ids, indptr, indices, values, W, Z, add, first, last):  # type: ign
         z = Z[i]
         if not add:
             z[:] = 0
-        for e in range(indptr[ids[i]], indptr[ids[i] + 1]):
+        e, end = indptr[ids[i]], indptr[ids[i] + 1]
+        # Four rows of W at a time, so that z is read and written once for them. They are added in order: the bits are
+        # those of one at a time.
+        while e + 4 <= end:
+            x0, x1, x2, x3 = values[e], values[e + 1], values[e + 2], values[e + 3]
+            w0, w1, w2, w3 = W[indices[e]], W[indices[e + 1]], W[indices[e + 2]], W[indices[e + 3]]
+            for c in range(z.size):
+                z[c] = (((z[c] + x0 * w0[c]) + x1 * w1[c]) + x2 * w2[c]) + x3 * w3[c]
+            e += 4
+        while e < end:
             x, w = values[e], W[indices[e]]
             for c in range(z.size):
                 z[c] += x * w[c]
+            e += 1
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
