@@ -157,7 +157,10 @@ def assert_same_run(one: Path, other: Path, *, checkpoints: int = 2) -> None:
     epochs = [row["epoch"] for row in metrics_of(one)]
     assert epochs == list(range(1, len(epochs) + 1))
     assert metrics_of(one) == metrics_of(other)
-    assert result_of(one) == result_of(other)
+    results = result_of(one), result_of(other)
+    assert results[0] == results[1], [
+        pair for pair in zip(*(r.items() for r in results), strict=False) if pair[0] != pair[1]
+    ]
     names = ["checkpoints", "config.json", "metrics.jsonl", "result.json", "weights.safetensors"]
     assert sorted(p.name for p in one.iterdir()) == names
     assert len(list((one / "checkpoints").iterdir())) <= checkpoints
