@@ -169,7 +169,8 @@ def labels_of_columns(
         values.append(np.array([*(float(text or "nan") for text in texts), np.nan])[codes])
     require(kind != "class", "label_kind 'class' is one class a node, in one column; name it with label_column")
     y = np.stack(values, axis=1)
-    y = y if kind == "number" else to_labels(y)
+    if kind != "number" and (np.isnan(y) | (y == 0) | (y == 1)).all():
+        y = to_labels(np.where(np.isnan(y), -1, y).astype(np.int64))
     require(
         kind != "labels" or y.dtype == np.int8, "label_kind 'labels' takes columns of 0 and 1, and these hold others"
     )

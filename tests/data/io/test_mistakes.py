@@ -170,6 +170,8 @@ def test_several_labels_in_a_table(tmp_path: Path) -> None:
             read_graph(tmp_path, tables=wrong, split=split)
     options = TableOptions(label_columns=("x", "y"), ignore=("label",), label_kind="number")
     assert read_graph(tmp_path, tables=options, split=split).label_kind == "targets"
+    single = read_graph(tmp_path, tables=TableOptions(label_columns=("x",), ignore=("label",)), split=split)
+    assert single.y.tolist() == [[1], [0], [-1], [1]]
     with pytest.raises(CvgnnError, match="unknown label_kind 'many'"):
         TableOptions(label_kind="many")  # type: ignore[arg-type]
 
