@@ -26,7 +26,6 @@ from cvgnn.training.tasks import EdgeClassification, LinkPrediction, task_of
 from cvgnn.training.tasks.edge_tasks import PairOptions
 from cvgnn.training.trainer_builder import build_trainer
 from tests.build import graph_from_dense, random_adjacency
-from tests.logs import logged
 
 HEADS: list[Any] = ["dot", "hadamard-mlp", "concat-mlp"]
 
@@ -304,8 +303,13 @@ def test_another_graph_is_used_whole(head: str, tmp_path: Path, capsys: Any) -> 
         assert torch.allclose(loaded.predict_proba([[0, 1], [2, 0], [3, 4]]), expected.sigmoid(), atol=1e-6)
     with pytest.raises(CvgnnError, match="link prediction needs a sparse graph"):
         cvgnn.load_run(run, from_edges(torch.ones(5, 5).nonzero().T, x=ring.x, y=[-1] * 5, train_ids=[])).evaluate()
-    found = cvgnn.load_run(run, small_graph(n=50, seed=3)).evaluate()["metrics"]
+    other, own = small_graph(n=50, seed=3), cvgnn.read_graph(file)
+    loaded, trained = cvgnn.load_run(run, other), cvgnn.load_run(run)
+    for moved, same in ((trained.on(other), loaded), (trained.on(own), trained)):
+        assert moved.predict_proba([[0, 1]]).tolist() == pytest.approx(same.predict_proba([[0, 1]]).tolist(), abs=1e-6)
+    found = loaded.evaluate()["metrics"]
     assert found["test_roc_auc"] is not None
+    assert trained.on(other).evaluate()["metrics"] == pytest.approx(found)
     moved = tmp_path / "moved.npz"
     moved.write_bytes(file.read_bytes())
     (tmp_path / "named.csv").write_text("source,target\nn0,n1\nn2,n0\n")
@@ -325,6 +329,10 @@ BAD_PREDICTIONS = {
     "no pairs": (["link", "--edges", "empty"], "no"),
     "no table": (["link"], "name a table with --edges"),
     "pairs for a node task": (["node", "--edges", "good"], "--edges is for runs of task edge or link"),
+    "pairs of new nodes": (
+        ["link", "--edges", "good", "--new", "empty", "good"],
+        "--new predicts for new nodes, and a run of task 'link' has no labels at nodes",
+    ),
     "nodes beside pairs": (["link", "--edges", "good", "--nodes", "n1"], "--edges goes neither with --nodes"),
 }
 
@@ -341,7 +349,7 @@ def test_a_bad_table_of_pairs_is_refused(name: str, finished: dict[str, Path], c
 
 
 def fit(graph: Graph, **options: Any) -> cvgnn.Run:
-    return cvgnn.fit(graph, epochs=1, hits_k=2, **options)
+    return cvgnn.fit(graph, epochs=1, **options)
 
 
 BAD_INPUTS: dict[str, dict[str, tuple[Any, str]]] = {
@@ -479,10 +487,23 @@ def test_a_graph_without_labels_trains_for_links(tmp_path: Path) -> None:
 
 
 def test_labels_of_nodes_and_of_edges() -> None:
-    """`auto` takes those of nodes, and says so."""
-    graph = labelled(small_graph())
-    for task, said in {"auto": True, "node": False, "edge": False}.items():
-        with logged() as lines:
-            run = cvgnn.fit(graph, task=task, epochs=1)
-        assert run.task.name == ("edge" if task == "edge" else "node")
-        assert any("task 'node' learns those of nodes; for those of edges give task 'edge'" in x for x in lines) == said
+    """Which of them are to be learned is asked for."""
+    graph = small_graph()
+    classes, split = labelled(graph), with_edge_labels(graph, *both_ways(graph), edge_split=["test", "test"])
+    for given, tasks in ((classes, ["node", "edge"]), (split, ["node", "link"])):
+        with pytest.raises(CvgnnError, match=f"the task is not clear: give task '{tasks[0]}' .*, or '{tasks[1]}'"):
+            fit(given)
+        assert [fit(given, task=task, output="last").task.name for task in tasks] == tasks
+    nothing = with_edge_labels(graph, [[0], [1]], [-1])
+    assert fit(nothing).task.name == "node"
+    bare = dataclasses.replace(nothing, y=torch.full_like(graph.y, -1), train_ids=torch.empty(0, dtype=torch.int64),
+                               val_ids=graph.val_ids[:0], test_ids=graph.test_ids[:0], built=True)  # fmt: skip
+    with pytest.raises(CvgnnError, match="neither a node nor an edge has a label"):
+        fit(bare)
+
+
+def test_classes_of_pairs_of_another_graph() -> None:
+    graph, other = labelled(small_graph()), small_graph(seed=3)
+    for head in HEADS:
+        run = fit(graph, task="edge", head=head)
+        assert run.on(other).predict([[0, 1], [2, 3]]).shape == (2,)

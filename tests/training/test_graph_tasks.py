@@ -231,6 +231,7 @@ BAD = [
     (lambda: from_four(graph_ids=[0, 1, 0, 1]), "graph_ids must ascend from 0 without a gap.*node 2 has 0 after 1"),
     (lambda: from_four(graph_ids=[1, 1, 2, 2]), "graph_ids must ascend from 0.*node 0 has 1 after nothing"),
     (lambda: from_four(edge_index=[[0, 1], [1, 2]]), "nodes 1 and 2 have an edge, but graph_ids puts them into graphs 0"),
+    (lambda: from_four(graph_ids=["a", "a", "b", "b"]), "graph_ids must hold integers, 0 for the first graph"),
     (lambda: from_four(y=[0, 1, 1, 0]), r"y must have one label per graph, \[2\]"),
     (lambda: from_four(graph_ids=[0, 0, 1]), "x has 4 rows but graph_ids has 3 entries"),
     (lambda: from_arrays(**ARRAYS, train_ids=[2]), r"train_ids must lie in 0\.\.1; found 2"),
@@ -241,7 +242,7 @@ BAD = [
     (lambda: cvgnn.fit(GRAPH, pool="max"), "unknown pool 'max'"),
     (lambda: cvgnn.fit(GRAPH, calibrate=True), "calibrate has no use with task 'graph'"),
     (lambda: cvgnn.fit(GRAPH, class_weight=[1.0, 2.0]), "class_weight has 2 numbers, but the graph has 3 classes"),
-    (lambda: GraphClassification(from_four(y=[[0, 1], [1, 1]])), "task 'graph' needs y as an int64 vector"),
+    (lambda: GraphClassification(from_four(y=[[0, 1], [1, 1]])), "task 'graph' needs y as an int64 vector.* not built"),
     (lambda: in_float64(GRAPH), "diagnose measures on one graph, with labels at nodes"),
 ]  # fmt: skip
 

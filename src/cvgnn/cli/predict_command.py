@@ -48,6 +48,11 @@ def predict_command(command: PredictCommand, argv: Sequence[str]) -> int:
 
 
 def _predict(command: PredictCommand, columns: Sequence[str], run: Run, order: np.ndarray | None) -> int:
+    require(
+        not command.new or run.task.items.kind == "node",
+        f"--new predicts for new nodes, and a run of task {run.task.name!r} has no labels at nodes; give a graph that "
+        "has the new nodes, with --graph",
+    )
     if command.edges is not None or (run.task.of_pairs and command.embeddings is None):
         return written(command, pair_table(command, run), "pairs")
     item = run.task.items.kind if command.embeddings is None else "node"

@@ -83,6 +83,10 @@ def from_arrays(
     ([1, 0, 1], ('a', 'b'), 'random: seed 3, fractions 0.6/0.2/0.2')
     """
     graph_of = None if graph_ids is None else to_array(graph_ids, "graph_ids").reshape(-1)
+    require(
+        graph_of is None or graph_of.dtype.kind in "iu",
+        "graph_ids must hold integers, 0 for the first graph; names of graphs go to graph_names",
+    )
     num_items = num_rows(x) if graph_of is None else int(graph_of.max(initial=-1)) + 1
     labels, names = _labels(np.full(num_items, -1) if y is None else y, class_names)
     num_nodes = len(labels if graph_of is None else graph_of)

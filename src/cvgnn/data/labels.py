@@ -23,7 +23,8 @@ from cvgnn.errors import CvgnnError, require
 def to_labels(y: np.ndarray) -> np.ndarray:
     """Labels of any numeric type in one of the three forms; `y` itself if it has one already.
 
-    A matrix of 0 and 1 holds several labels a node, also if its type is floating point.
+    A matrix of 0 and 1 holds several labels a node, also if its type is floating point; but one column of floating
+    point numbers is a target.
 
     Args:
         y: integers or floating point numbers `[N]`, or a matrix `[N, L]`.
@@ -44,7 +45,8 @@ def to_labels(y: np.ndarray) -> np.ndarray:
         return y.astype(np.int64, copy=False)
     unknown = unknown_rows(y)[:, None]
     other = (rows != 0) & (rows != 1) & ~unknown
-    if y.ndim == 2 and not other.any():
+    # `[N]` becomes `[N, 1]` below, and must stay what it is when it comes here again.
+    if y.ndim == 2 and not other.any() and not (floating and y.shape[1] == 1):
         return y if y.dtype == np.int8 else np.where(unknown, -1, rows != 0).astype(np.int8)
     if floating:
         return rows.astype(np.float64 if y.dtype.itemsize == 8 else np.float32, copy=False)
@@ -105,10 +107,10 @@ def kind_of_cells(cells: Sequence[str], many: int) -> LabelKind:
     Several labels if splitting the cells at `|` leaves fewer different ones; numbers if there are more than `many`, all
     numbers, some with a fraction; else classes.
 
-    >>> kind_of_cells(["a|b", "a", "b"], 2), kind_of_cells(["0.5", "1", "2"], 2), kind_of_cells(["a|b", "c"], 2)
+    >>> kind_of_cells(["a | b", "a", "b"], 2), kind_of_cells(["0.5", "1", "2"], 2), kind_of_cells(["a|b", "c"], 2)
     ('labels', 'number', 'class')
     """
-    parts = {part for cell in cells for part in cell.split(SEPARATOR)}
+    parts = {part.strip() for cell in cells for part in cell.split(SEPARATOR)}
     if any(SEPARATOR in cell for cell in cells) and "" not in parts and len(parts) < len(cells):
         return "labels"
     if len(cells) > many:
@@ -132,12 +134,9 @@ def labels_of_classes(y: np.ndarray, names: Sequence[str], kind: LabelKind) -> d
     ([[1, 1], [0, 1], [-1, -1]], ('a', 'b'))
     """
     if kind == "number":
-        try:
-            values = np.array([*map(float, names), np.nan])
-        except ValueError:
-            wrong = next(name for name in names if not _is_number(name))
-            raise CvgnnError(f"label {wrong[:80]!r} is not a number; leave label_kind out, or correct it") from None
-        rows = values[y, None]  # -1 is the last
+        wrong = next((name for name in names if not _is_number(name)), None)
+        require(wrong is None, f"label {(wrong or '')[:80]!r} is no finite number; leave label_kind out, or correct it")
+        rows = np.array([*map(float, names), np.nan])[y, None]  # -1 is the last
         return {"y": torch.from_numpy(rows), "num_classes": 1, "class_names": None}
     cells = [set(filter(None, (part.strip() for part in name.split(SEPARATOR)))) for name in names]
     known = sorted(set().union(*cells))
@@ -148,11 +147,14 @@ def labels_of_classes(y: np.ndarray, names: Sequence[str], kind: LabelKind) -> d
     return {"y": torch.from_numpy(matrix[y]), "num_classes": len(known), "class_names": tuple(known)}
 
 
-def labels_of_columns(columns: Mapping[str, tuple[Sequence[str], np.ndarray]]) -> dict[str, Any]:
+def labels_of_columns(
+    columns: Mapping[str, tuple[Sequence[str], np.ndarray]], kind: LabelKind | Literal["auto"] = "auto"
+) -> dict[str, Any]:
     """Fields of a `Graph` for labels in several columns: 0 or 1 in each, or numbers.
 
     Args:
         columns: by name, the different cells of each, and int `[N]`, which of them each node has; -1 where unknown.
+        kind: `"number"` for numbers also where all of them are 0 or 1; `"labels"` refuses others.
 
     >>> labels_of_columns({"a": (["no", "yes"], np.array([0, 1])), "b": (["1"], np.array([0, -1]))})["y"].tolist()
     [[0, 1], [-1, -1]]
@@ -165,7 +167,13 @@ def labels_of_columns(columns: Mapping[str, tuple[Sequence[str], np.ndarray]]) -
             wrong is None, f"label {(wrong or '')[:80]!r} in column {name!r} is no number, and neither true nor false"
         )
         values.append(np.array([*(float(text or "nan") for text in texts), np.nan])[codes])
-    y = to_labels(np.stack(values, axis=1))
+    require(kind != "class", "label_kind 'class' is one class a node, in one column; name it with label_column")
+    y = np.stack(values, axis=1)
+    if kind != "number" and (np.isnan(y) | (y == 0) | (y == 1)).all():
+        y = to_labels(np.where(np.isnan(y), -1, y).astype(np.int64))
+    require(
+        kind != "labels" or y.dtype == np.int8, "label_kind 'labels' takes columns of 0 and 1, and these hold others"
+    )
     return {"y": torch.from_numpy(y), "num_classes": len(columns), "class_names": tuple(columns)}
 
 

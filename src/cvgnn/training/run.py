@@ -8,7 +8,7 @@ import functools
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from cvgnn.training.new_nodes import add_nodes
 from cvgnn.training.parts import Parts
 from cvgnn.training.processes import ONE, Processes
 from cvgnn.training.run_folder import MetricsLog, RunFolder, check_is_folder, read_metrics, read_object, read_settings
-from cvgnn.training.tasks import METRICS, TASKS, Task, describe_choice, make_task
+from cvgnn.training.tasks import METRICS, TASKS, Task, make_task
 from cvgnn.training.tasks.edge_tasks import PAIRS_AT_A_TIME, LinkPrediction, edges_digest
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.training.trainer_builder import (
@@ -172,6 +172,10 @@ class Run:
         Args:
             metrics: names; all of the task's if none is given.
         """
+        require(
+            any(self.task.sizes().values()),
+            f"{self.graph.name!r} has no label, so nothing can be compared; give a graph with labels, or use predict",
+        )
         (count, mine), theirs = self.task.classes, self.result["class_names"]
         as_many = count == self.result.get("num_classes", count)
         require(
@@ -254,11 +258,20 @@ class Run:
         )
         graph = _with_label_form(features_of_run(graph, self.graph.preprocessing), self.task.name, self.task.classes[0])
         graph = dataclasses.replace(graph, x=graph.x.to(self.graph.x.dtype), validated=True)
-        propagation = build_propagation(graph, self.config, self.model)
-        return self._with_graph(graph, propagation.to(self.propagation.left.device))
+        if type(self.task) is not LinkPrediction:
+            propagation = build_propagation(graph, self.config, self.model)
+            return self._with_graph(graph, propagation.to(self.propagation.left.device))
+        task, is_elsewhere = _link_task(graph, self.config, self.result)
+        propagation = build_propagation(task.graph, self.config, self.model).to(self.propagation.left.device)
+        return dataclasses.replace(
+            self, graph=graph, task=task, propagation=propagation, rows=None, trainer=None, known=None,
+            is_elsewhere=is_elsewhere,
+        )  # fmt: skip
 
     def _with_graph(self, graph: Graph, propagation: Propagation) -> Run:
-        task = self.task.from_config(graph, self.config, num_outputs=self.task.out_channels, loss=None)
+        # As when the run was read: the other graph may have fewer classes.
+        outputs = self.result.get("num_classes", self.task.classes[0])
+        task = self.task.from_config(graph, self.config, num_outputs=outputs, loss=None)
         return dataclasses.replace(
             self, graph=graph, task=task, propagation=propagation, rows=None, trainer=None, known=None
         )
@@ -359,8 +372,6 @@ def train(
     started = time.perf_counter() if started is None else started
     check(graph, config, memory=False, parts=parts)  # the callers that want the memory check have done it
     _warn_about_scales(graph)
-    if config.task == "auto" and parts.find("task", config) is None and (choice := describe_choice(graph)):
-        _log.info("%s", choice)
     source = source or _PYTHON_GRAPH
     interrupt = stop_requests(("SIGINT",)) if return_on_interrupt else nullcontext()
     if folder is None:
@@ -447,6 +458,7 @@ def _train(
                     config.epochs, eval_every=config.eval_every, patience=config.patience, after_step=after_step
                 ):
                     records.append(record)
+                    _check_best(trainer, config, record)
                     for callback in callbacks:
                         callback.on_epoch(trainer, record)
             except _StopTraining:
@@ -474,6 +486,17 @@ def _train(
         source=source,
         trainer=trainer,
         interrupted=interrupted,
+    )
+
+
+def _check_best(trainer: Trainer, config: TrainConfig, record: EpochRecord) -> None:
+    """Refuse a metric without a value at the first evaluation: no later epoch would have one, and so none be best."""
+    metric, item = trainer.task.metric, trainer.task.items.kind
+    is_evaluated = record.epoch % config.eval_every == 0 or record.epoch == config.epochs
+    require(
+        config.output != "best" or not is_evaluated or record.metrics[f"val_{metric}"] is not None,
+        f"metric {metric!r} has no value on the validation {item}s, as where all are of one class or have the same "
+        "target, so no epoch can be the best; choose another metric, or output 'last'",
     )
 
 
@@ -581,9 +604,8 @@ def read_run(
         task = build_task(graph, config, parts)
     else:
         require(name in TASKS, f"{path / 'result.json'}: unknown task {short(name)}")
-        is_elsewhere = name == LinkPrediction.name and result.get("edges_sha256", "") not in ("", edges_digest(graph))
-        if is_elsewhere:
-            task = LinkPrediction.of_all_edges(graph, config)
+        if name == LinkPrediction.name:
+            task, is_elsewhere = _link_task(graph, config, result)
         else:
             task = make_task(graph, config, name=name, num_outputs=classes)
     # Weights are checked by name and shape before the model is made: load_state_dict reports all of them at once,
@@ -620,6 +642,13 @@ def read_run(
         path=path,
         is_elsewhere=is_elsewhere,
     )
+
+
+def _link_task(graph: Graph, config: TrainConfig, result: Mapping[str, Any]) -> tuple[Task, bool]:
+    """The task of a link run on a graph, and whether that is another one than the run's: then no edge is hidden."""
+    if result.get("edges_sha256", "") not in ("", edges_digest(graph)):
+        return LinkPrediction.of_all_edges(graph, config), True
+    return make_task(graph, config, name=LinkPrediction.name), False
 
 
 def _with_label_form(graph: Graph, task: str, outputs: int) -> Graph:

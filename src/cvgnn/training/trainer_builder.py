@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cvgnn.config import TrainConfig
 from cvgnn.data import Graph, Propagation, SparseFeatures
+from cvgnn.data.labels import labelled
 from cvgnn.data.subgraph import induced_subgraph, within
 from cvgnn.errors import CvgnnError, require
 from cvgnn.nn import (
@@ -35,6 +36,7 @@ from cvgnn.training.machine import check_memory
 from cvgnn.training.parts import Parts, call_factory
 from cvgnn.training.schedules import make_schedule
 from cvgnn.training.tasks import Task, make_task
+from cvgnn.training.tasks import check_options as check_task_options
 from cvgnn.training.trainer import Trainer
 from cvgnn.utils.mapped_memory import mapped_zeros
 from cvgnn.utils.progress import ProgressReporter
@@ -67,7 +69,15 @@ def check(graph: object, config: TrainConfig, *, memory: bool, parts: Parts = NO
         require(kind == "node", f"inductive hides nodes, so it needs a task with labels at nodes, not {task.name!r}")
         given = isinstance(found["task"], Task)
         require(not given, "inductive makes the task for the training nodes; give a class or a function as task")
+    if found["task"] is None:
+        check_task_options(task.name, config)
+    require(
+        kind != "node" or graph.cutout is not None or bool(labelled(graph.y.numpy()).any()),
+        f"task {task.name!r} needs labels at nodes, and {graph.name!r} has none",
+    )
     require(sizes["train"] > 0, "the training split is empty, so there is nothing to train on")
+    if config.calibrate and sizes["val"] == 0:
+        raise CvgnnError(f"calibrate needs validation {kind}s and this graph has none; leave it out")
     torch_device(config.device)
     require(config.device == "cpu" or config.histories == "memory", "histories on disk need device='cpu'")
     if config.output == "best" and sizes["val"] == 0:

@@ -159,10 +159,19 @@ def test_several_labels_in_a_table(tmp_path: Path) -> None:
     for wrong, sentence in (
         (TableOptions(label_columns=("label", "x"), ignore=("y",)), r"label 'x\|y' in column 'label' is no number"),
         (TableOptions(label_columns=("z",)), "unknown column 'z'"),
-        (TableOptions(ignore=("x", "y"), label_kind="number"), "label 'x' is not a number"),
+        (TableOptions(ignore=("x", "y"), label_kind="number"), "label 'x' is no finite number"),
+        (
+            TableOptions(label_columns=("x", "y"), ignore=("label",), label_kind="class"),
+            "one class a node, in one column",
+        ),
+        (TableOptions(label_columns=("x", "f"), ignore=("label",), label_kind="labels"), "columns of 0 and 1, and"),
     ):
         with pytest.raises(CvgnnError, match=sentence):
             read_graph(tmp_path, tables=wrong, split=split)
+    options = TableOptions(label_columns=("x", "y"), ignore=("label",), label_kind="number")
+    assert read_graph(tmp_path, tables=options, split=split).label_kind == "targets"
+    single = read_graph(tmp_path, tables=TableOptions(label_columns=("x",), ignore=("label",)), split=split)
+    assert single.y.tolist() == [[1], [0], [-1], [1]]
     with pytest.raises(CvgnnError, match="unknown label_kind 'many'"):
         TableOptions(label_kind="many")  # type: ignore[arg-type]
 

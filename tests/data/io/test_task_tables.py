@@ -87,7 +87,8 @@ def test_labels_in_the_table_of_edges(tmp_path: Path) -> None:
     assert graph.edge_label is not None
     assert graph.edge_label.tolist() == [1, 0, -1]
     assert graph.edge_class_names == ("fraud", "ok")
-    assert task_of(graph) == "node"  # both have labels: those of the nodes come first
+    with pytest.raises(CvgnnError, match="labels at nodes and labels at edges, so the task is not clear"):
+        task_of(graph)
     named = read_graph(folder, tables=TableOptions(unknown_edges="drop", edge_label_column="amount"))
     assert named.edge_class_names == ("2", "5", "7")
 

@@ -56,6 +56,8 @@ def run(task: str, **options: Any) -> Run:
         (TARGETS, "regression", (N, 1)),
         (TARGETS.astype(np.float16), "regression", (N, 1)),
         (np.stack([TARGETS, X[:, 0]], axis=1), "regression", (N, 2)),
+        (LABELS[:, 0].astype(np.float32), "regression", (N, 1)),
+        (LABELS[:, :1].astype(np.float32), "regression", (N, 1)),
         (LABELS[:, 0], "node", (N,)),
         (["b", "a"] * (N // 2), "node", (N,)),
     ],
@@ -176,12 +178,16 @@ def test_the_unit_of_a_target_does_not_matter() -> None:
     assert scaled.result["test_r2"] == pytest.approx(plain.result["test_r2"], abs=1e-2)
 
 
-def test_classes_that_are_numbers_can_be_targets() -> None:
+def test_classes_that_are_numbers_can_be_targets(tmp_path: Path) -> None:
     made = graph("node", y=[str(10 * v) for v in FORMS["node"]])
     task = NodeRegression(made)
     assert task.y[:, 0].tolist() == (10.0 * FORMS["node"]).tolist()
     assert task.out_channels == 1
-    assert cvgnn.fit(made, task="regression", epochs=2, threads=1).predict().shape == (N,)
+    trained = cvgnn.fit(made, task="regression", epochs=2, threads=1, out=tmp_path / "run")
+    assert trained.predict().shape == (N,)
+    again = cvgnn.load_run(tmp_path / "run", made)
+    assert torch.equal(again.predict(), trained.predict())
+    assert again.evaluate()["metrics"]["test_mse"] == trained.result["output_test_mse"]
 
 
 def test_a_temperature_changes_probabilities_and_no_class(tmp_path: Path) -> None:
@@ -204,6 +210,18 @@ def test_another_graph_s_classes_are_not_compared() -> None:
     moved = dataclasses.replace(trained, graph=other, task=NodeClassification(other))
     with pytest.raises(CvgnnError, match="the labels of 'graph' are not those of the run"):
         moved.evaluate()
+
+
+def test_predictions_need_no_labels_that_the_run_knows(tmp_path: Path) -> None:
+    """Another graph may have classes that the model lacks, or none at all; then nothing can be compared."""
+    trained = run("node", epochs=2, out=tmp_path / "run")
+    for y, said in ((FORMS["node"] + 3 * (X[:, 0] > 0), "are not those of the run"), (None, "'graph' has no label")):
+        other = from_arrays(EDGES, x=X, y=y)
+        for again in (cvgnn.load_run(tmp_path / "run", other), trained.on(other)):
+            assert torch.equal(again.predict(), trained.predict())
+            assert predictions(again).columns["class"].tolist() == trained.predict().tolist()
+            with pytest.raises(CvgnnError, match=said):
+                again.evaluate()
 
 
 # A task of one's own.
@@ -272,6 +290,11 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("node", SEVERAL, {"task": "node"}, r"task 'node' needs y as an int64 vector .* it is torch.int8 of shape \[80, 3\]"),
     ("node", NUMBERS, {"task": "node"}, r"task 'node' needs y as an int64 vector .* it is torch.float64 of shape \[80, 1\]"),
     ("node", CLASSES, {"metric": "mse"}, "unknown metric of task 'node' 'mse'; known: accuracy, .*"),
+    ("node", from_arrays(EDGES, x=X, y=[0] * N), {"metric": "roc_auc"}, "metric 'roc_auc' has no value on the validation nodes"),
+    ("node", from_arrays(EDGES, x=X, y=FORMS["node"], train_ids=[0]), {"calibrate": True, "output": "last"}, "calibrate needs validation nodes and this graph has none"),
+    ("node", from_arrays(EDGES, x=X, y=None), {}, "task 'node' needs labels at nodes, and 'graph' has none"),
+    ("node", CLASSES, {"head": "dot"}, "head has no use with task 'node'; leave it out"),
+    ("node", CLASSES, {"hits_k": 3}, "hits_k has no use with task 'node'; leave it out"),
     ("node", CLASSES, {"metric": "f1"}, "unknown metric 'f1'; known: .*"),
     ("node", CLASSES, {"class_weight": "1,2"}, "class_weight has 2 numbers, but the graph has 3 classes"),
     ("node", CLASSES, {"class_weight": "1,a,3"}, "class_weight must be 'balanced' or one number of at least 0"),
@@ -284,6 +307,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("multilabel", NUMBERS, {"task": "multilabel"}, r"task 'multilabel' needs y as a matrix of 0 and 1, .* it is torch.float64"),
     ("multilabel", SEVERAL, {"label_smoothing": 0.1}, "label_smoothing has no use with task 'multilabel'; leave it out"),
     ("multilabel", SEVERAL, {"calibrate": True}, "calibrate has no use with task 'multilabel'; leave it out"),
+    ("multilabel", graph("multilabel", y=0 * LABELS), {"metric": "average_precision"}, "metric 'average_precision' has no value on the"),
     ("multilabel", SEVERAL, {"metric": "accuracy"}, "unknown metric of task 'multilabel' 'accuracy'; known: micro_f1, "),
     ("multilabel", SEVERAL, {"class_weight": "1,2"}, "class_weight has 2 numbers, but the graph has 3 classes"),
     ("multilabel", SEVERAL, {"class_weight": "balanced", "loss": torch.nn.functional.mse_loss}, "class_weight is for the cross entropy"),
@@ -293,6 +317,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("multilabel", LABELS[:40], {}, "x has 80 rows but y has 40 labels"),
     ("regression", SEVERAL, {"task": "regression", "class_weight": "balanced"}, "class_weight has no use with task 'regression'"),
     ("regression", graph("node", y=["b", "a"] * 40), {"task": "regression"}, "task 'regression' needs numbers as labels, and this graph has classes such as 'a'"),
+    ("regression", graph("regression", y=np.full(N, 3.5)), {"metric": "r2"}, "metric 'r2' has no value on the validation nodes"),
     ("regression", NUMBERS, {"label_smoothing": 0.1}, "label_smoothing has no use with task 'regression'; leave it out"),
     ("regression", NUMBERS, {"calibrate": True}, "calibrate has no use with task 'regression'; leave it out"),
     ("regression", NUMBERS, {"metric": "roc_auc"}, "unknown metric of task 'regression' 'roc_auc'; known: mse, mae, r2"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ def log_suspicions(lines: Iterable[str]) -> None:
 def graph_suspicions(graph: Graph) -> list[str]:
     """Suspicions about labels, split and edges of a graph that somebody wants to train on."""
     found = [] if graph.label_kind == "targets" else _label_suspicions(graph)
+    if graph.edge_label is not None:
+        known = graph.edge_label[graph.edge_label >= 0].numpy()
+        found += _name_suspicions(np.bincount(known), graph.edge_class_names, "labels of edges")
     for part in ("val", "test") if graph.train_ids.numel() else ():
         if getattr(graph, f"{part}_ids").numel() == 0:
             found.append(f"the {part} split is empty")
@@ -50,21 +53,36 @@ def _label_suspicions(graph: Graph) -> list[str]:
 
     counts, in_training = count(y), count(y[graph.train_ids.numpy()])
 
-    def shown(classes: np.ndarray) -> str:
-        return join_printable([str(c) if names is None else names[c] for c in classes[:5].tolist()])[:200]
-
-    if np.count_nonzero(counts) == 1 and graph.num_nodes > 1 and y.ndim == 1:
-        found.append(f"all labels are {shown(np.flatnonzero(counts))}, so there is nothing to learn")
+    item = "node" if graph.graph_ids is None else "graph"
     absent = np.flatnonzero((counts > 0) & (in_training == 0))
-    if absent.size:
-        found.append(f"{absent.size} classes have no training node: {shown(absent)}; they are never predicted")
+    if absent.size and graph.train_ids.numel():
+        shown = _shown(absent, names)
+        found.append(f"{absent.size} classes have no training {item}: {shown}; they are never predicted")
     rare = np.flatnonzero(counts == 1)
     if rare.size and counts.sum() >= 10 * np.count_nonzero(counts):
-        found.append(f"{rare.size} classes have a single node: {shown(rare)}; is the label misspelled?")
-    found += _similar(names or (), "labels")
-    if names is not None and not all(name.lstrip("-").isdigit() for name in names) and all(map(_is_float, names)):
-        found.append(f"labels such as {names[0]} are numbers with a fraction; each different number is a class")
+        found.append(f"{rare.size} classes have a single {item}: {_shown(rare, names)}; is the label misspelled?")
+    return found + _name_suspicions(counts if y.ndim == 1 and len(y) > 1 else None, names, "labels")
+
+
+def _name_suspicions(counts: np.ndarray | None, names: Sequence[str] | None, what: str) -> list[str]:
+    """Suspicions about classes of anything.
+
+    Args:
+        counts: `[C]`, how often each occurs; None where an item has several labels.
+        names: of the classes, if they have any.
+        what: the labels are called.
+    """
+    found = []
+    if counts is not None and np.count_nonzero(counts) == 1:
+        found.append(f"all {what} are {_shown(np.flatnonzero(counts), names)}, so there is nothing to learn")
+    found += _similar(names or (), what)
+    if names and not all(name.lstrip("-").isdigit() for name in names) and all(map(_is_float, names)):
+        found.append(f"{what} such as {names[0]} are numbers with a fraction; each different number is a class")
     return found
+
+
+def _shown(classes: np.ndarray, names: Sequence[str] | None) -> str:
+    return join_printable([str(c) if names is None else names[c] for c in classes[:5].tolist()])[:200]
 
 
 def column_suspicions(

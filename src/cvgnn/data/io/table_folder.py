@@ -24,7 +24,7 @@ from cvgnn.data.io.size_checks import FileError
 from cvgnn.data.io.suspicions import column_suspicions, log_suspicions
 from cvgnn.data.io.table_file import TableFile, categories, positions
 from cvgnn.data.io.table_roles import TableRoles
-from cvgnn.data.labels import kind_of_cells, labelled, labels_of_classes, labels_of_columns
+from cvgnn.data.labels import SEPARATOR, kind_of_cells, labelled, labels_of_classes, labels_of_columns
 from cvgnn.data.node_ids import as_integers, number_labels
 from cvgnn.data.split import SPLITS
 from cvgnn.data.table_options import TableOptions
@@ -240,7 +240,9 @@ class FolderReader:
         """The class of each node, -1 where unknown, and the names of the classes; `label_fields` if they are none."""
         roles = self.roles
         if self.options.label_columns:
-            self.label_fields = labels_of_columns({c: categories(columns[c]) for c in self.options.label_columns})
+            self.label_fields = labels_of_columns(
+                {c: categories(columns[c]) for c in self.options.label_columns}, self.options.label_kind
+            )
             y = self.label_fields["y"].numpy()
             # The reader splits and checks by classes: here one for each different row.
             return np.where(labelled(y), np.unique(y, axis=0, return_inverse=True)[1].reshape(-1), -1), None
@@ -257,6 +259,9 @@ class FolderReader:
                 f"{roles.items.path}, column {roles.label!r}: {len(labels)} different labels in {known} rows; a label "
                 "is a class, not an id; name another column with --label-column, or say what it holds with --label-kind"
             )
+        if given == "auto" and kind == "class" and any(SEPARATOR in label for label in labels) and self.training:
+            said = f"labels such as {next(x for x in labels if SEPARATOR in x)[:80]!r} are one class each"
+            self.suspicions.append(f"{said}; --label-kind labels splits them at {SEPARATOR}")
         numbered, class_names = number_labels([*labels, ""])  # code -1, an empty cell, takes the last
         y = np.array(numbered, dtype=np.int64)[codes]
         if kind != "class" and labels:

@@ -46,24 +46,47 @@ def is_of_pairs(task: str) -> bool:
 
 def task_of(graph: Graph) -> str:
     """The task that the labels of a graph are for: a class a node, a 0/1 matrix, floating point numbers, or a class a
-    graph. Where only pairs of nodes have labels, a class a pair; where they have only a split, links."""
+    graph. Where only pairs of nodes have labels, a class a pair; where they have only a split, links. An error where
+    both nodes and pairs have them: only the user knows which are to be learned."""
     if graph.graph_ids is not None:
         return "graph"
-    # Labels at nodes win over labels at edges, so a graph that has both keeps the task it had before edges were
-    # labelled.
-    if graph.edge_label is not None and not labelled(graph.y.numpy()).any():
-        return "edge" if bool((graph.edge_label >= 0).any()) else "link"
-    if graph.y.is_floating_point():
-        return "regression"
-    return "multilabel" if graph.y.dim() == 2 else "node"
+    of_nodes = "regression" if graph.y.is_floating_point() else "multilabel" if graph.y.dim() == 2 else "node"
+    if graph.edge_label is None:
+        return of_nodes
+    are_classes, at_nodes = bool((graph.edge_label >= 0).any()), bool(labelled(graph.y.numpy()).any())
+    if not are_classes and graph.edge_split is None:
+        require(
+            at_nodes, "neither a node nor an edge has a label, so there is nothing to learn; task 'link' needs none"
+        )
+        return of_nodes
+    of_pairs, what = ("edge", "labels at edges") if are_classes else ("link", "a split of its edges")
+    require(
+        not at_nodes,
+        f"{graph.name!r} has labels at nodes and {what}, so the task is not clear: give task {of_nodes!r} for those of "
+        f"nodes, or {of_pairs!r}",
+    )
+    return of_pairs
 
 
-def describe_choice(graph: Graph) -> str | None:
-    """What `task_of` chose where nodes and pairs of nodes have labels; None where there is nothing to choose."""
-    name = task_of(graph)
-    if name in ("edge", "link", "graph") or graph.edge_label is None or not bool((graph.edge_label >= 0).any()):
-        return None
-    return f"nodes and edges have labels: task {name!r} learns those of nodes; for those of edges give task 'edge'"
+def check_options(task: str, config: TrainConfig) -> None:
+    """Refuse options of other tasks, which would do nothing.
+
+    Args:
+        task: the name of a task in `TASKS`.
+        config: of a run that begins.
+    """
+    for option, tasks in _OPTIONS.items():
+        used = task in tasks or getattr(config, option) == getattr(TrainConfig, option)
+        require(used, f"{option} has no use with task {task!r}; leave it out")
+
+
+_OF_PAIRS = ("edge", "link")
+_OPTIONS = {
+    "pool": ("graph",),
+    **dict.fromkeys(("head", "val_edges", "test_edges", "edge_seed"), _OF_PAIRS),
+    **dict.fromkeys(("negatives", "hits_k"), ("link",)),
+}
+"""Options that are not of all tasks, and the tasks that have them."""
 
 
 def make_task(
@@ -78,7 +101,6 @@ def make_task(
         loss: a function of the user's own.
     """
     name = name or (task_of(graph) if config.task == "auto" else config.task)
-    require(name == "graph" or config.pool == "mean", f"pool has no use with task {name!r}; leave it out")
     require(
         graph.graph_ids is None or name not in ("node", "multilabel", "regression"),
         f"task {name!r} needs labels at nodes, and {graph.name!r} is a set of graphs, with labels at graphs; use task "

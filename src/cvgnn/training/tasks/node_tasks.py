@@ -76,6 +76,7 @@ class NodeTask(Task):
         self.items = self._items(graph)
         self.num_outputs = num_outputs or (self.classes[0] if self.y.dim() == 1 else self.y.shape[1])
         self.out_channels = self.num_outputs
+        self.is_elsewhere = num_outputs is not None  # to predict: this graph may have classes that the model lacks
         self.function = loss
         self.label_smoothing = label_smoothing
         self.calibrate = calibrate
@@ -266,12 +267,15 @@ class NodeClassification(NodeTask):
 
     def _check_labels(self, y: Tensor) -> None:
         ids, item = self.ids["train"], self.items.kind
+        more = "; several labels or numbers a graph are not built" if item == "graph" and y.dim() == 2 else ""
         n = self.graph.num_nodes if item == "node" else len(y)  # a graph has checked the others
         require(
             isinstance(y, Tensor) and y.dtype == torch.int64 and y.shape == (n,),
             f"task {self.name!r} needs y as an int64 vector with one entry for each of the {n} {item}s, training "
-            f"{item}s or not; it is {y.dtype} of shape {list(y.shape)}",
+            f"{item}s or not; it is {y.dtype} of shape {list(y.shape)}{more}",
         )
+        if self.is_elsewhere:
+            return
         bad = ((y[ids] < 0) | (y[ids] >= self.num_outputs)).nonzero().flatten().tolist()
         if bad and self.function is None:  # torch's own error, at some step, does not name the node
             node = int(ids[bad[0]])
@@ -372,6 +376,11 @@ class NodeRegression(NodeTask):
     metrics = tuple(functions)
     each_epoch = metrics
     is_cross_entropy = False
+
+    @property
+    def classes(self) -> tuple[int, tuple[str, ...] | None]:
+        """See `Task`: targets. Classes that are taken as numbers are one target, and their names no longer count."""
+        return self.y.shape[1], self.graph.class_names if self.graph.y.dim() == 2 else None
 
     def make_readout(self, *, seed: int, dtype: torch.dtype) -> nn.Module:
         """Mean and standard deviation of the targets over the training nodes."""
