@@ -81,8 +81,9 @@ def test_networkx_with_arrays() -> None:
         (A, {"x": X}, "give y too"),
         (GRAPH, {"y": Y}, "y has no use here: a graph made by cvgnn holds its own; leave it out"),
         ("cora", {"y": Y}, "y has no use here: it goes with a SciPy matrix or a NetworkX graph as graph"),
-        ("cora", {}, "graph must be a cvgnn.Graph, not 'cora'"),
-        (nx.path_graph(3), {}, "node 0 has no attribute 'x'"),
+        ("cora", {}, "NetworkX graph or a SciPy matrix, not 'cora'"),
+        (nx.path_graph(3), {}, "no node has an attribute 'x'; nodes have: none; give x as an array, or "),
+        (nx.karate_club_graph(), {"x": np.eye(34)}, "attribute 'y'; nodes have: club; give y as an array, or "),
     ],
     ids=str,
 )

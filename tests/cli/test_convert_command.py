@@ -152,7 +152,7 @@ def test_missing_arguments(capsys: Captured) -> None:
 
 
 def test_help_and_errors_do_not_import_torch(tmp_path: Path) -> None:
-    code = "import sys\nfrom cvgnn.cli.main import main\ntry:\n    main()\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules)"
+    code = "import sys\nfrom cvgnn.cli.main import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules)"
     for options in (["--help"], ["in", str(tmp_path), "--split-seed", "-1"]):
         done = subprocess.run(
             [sys.executable, "-c", code, "convert", *options], capture_output=True, text=True, timeout=60

@@ -60,7 +60,9 @@ def test_words_come_from_the_shell_if_not_given(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["cvgnn", "--version"])
-    assert main() == 0
+    monkeypatch.setattr(main_module, "end_process", sys.exit)
+    with pytest.raises(SystemExit, match="0"):
+        main()
     assert capsys.readouterr().out == f"cvgnn {__version__}\n"
 
 
@@ -147,6 +149,15 @@ def test_a_reader_that_leaves_is_no_error() -> None:
             [sys.executable, "-m", "cvgnn", "--help"], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60
         )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device")
+def test_standard_output_on_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cvgnn", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (2, "cvgnn: standard output: No space left on device\n")
 
 
 def test_interrupt_leaves_a_record_of_every_finished_epoch(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import cvgnn.cli.main
 import cvgnn.cli.train_command  # main imports the command that it runs
-from cvgnn.distributed.ranks import end_process
+from cvgnn.utils.process_end import end_process
 
 
 def main() -> None:
@@ -32,9 +32,7 @@ def _fork(rank: int, ranks: int, port: int, log: Path, arguments: list[str]) -> 
     os.dup2(stream, 1)
     os.dup2(stream, 2)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    code = cvgnn.cli.main.main(arguments)
-    end_process(code)
-    os._exit(code)  # of one rank, which end_process leaves alone
+    return end_process(cvgnn.cli.main.main(arguments))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ import torch
 from cvgnn.config import TrainConfig
 from cvgnn.distributed.cost import sent_bytes
 from cvgnn.distributed.partition import Partition
-from cvgnn.distributed.ranks import Ranks, end_process
+from cvgnn.distributed.ranks import Ranks
 from cvgnn.distributed.sharded_trainer import build_sharded_trainer
 from cvgnn.training.machine import thread_count
 from cvgnn.training.resume import tensor_bytes
+from cvgnn.utils.process_end import end_process
 
 
 def train_cases(folder: Path, cases: list[dict[str, Any]], ranks: Ranks) -> Iterator[list[Any]]:

@@ -44,6 +44,16 @@ def test_predictions_carry_the_users_names() -> None:
     assert len(predictions(trained)) == 5
 
 
+def test_a_random_split_of_another_graph_is_not_shown(tmp_path: Path) -> None:
+    def drawn(nodes: int) -> Graph:
+        y, ends = [0, 1] * (nodes // 2), [range(nodes - 1), range(1, nodes)]
+        return cvgnn.data.from_arrays(ends, x=torch.eye(nodes)[:, :5].numpy(), y=y, split=cvgnn.data.RandomSplit())
+
+    cvgnn.fit(drawn(10), epochs=2, hidden=4, out=tmp_path / "run")
+    assert set(predictions(cvgnn.load_run(tmp_path / "run", drawn(10))).columns["split"]) == {"train", "val", "test"}
+    assert set(predictions(cvgnn.load_run(tmp_path / "run", drawn(12))).columns["split"]) == {""}
+
+
 def test_the_columns() -> None:
     trained = run(classes=["no", "yes, sir"])
     table = predictions(trained, np.array([3, 0]))

@@ -101,7 +101,8 @@ class _AlongTraining(DiagnoseCommand):
 class EstimatorCommand(_AlongTraining):
     """Measure how far a step's gradient is from the exact one, and why: bias, the batch, the neighbors drawn.
 
-    cvgnn diagnose estimator --batch-size 20 --estimators cv ns --fan-outs 2 5 --out d/estimator
+    $ cvgnn diagnose estimator --batch-size 20 --estimators cv ns --fan-outs 2 5 --out d/estimator
+
     Trains as the options say, stops after the --steps, and draws batches and neighbors again and again at those weights
     and histories. In float64, without dropout; if training has dropout, the variance with it after the last step too.
     With --run DIR the weights and histories are those of the run's newest checkpoint.
@@ -149,7 +150,8 @@ class EstimatorCommand(_AlongTraining):
 class HistoryCommand(_AlongTraining):
     """Measure how old the histories are, and how far from the exact representations, along training.
 
-    cvgnn diagnose history --batch-size 20 --steps 1 10 100 1000 --out d/history
+    $ cvgnn diagnose history --batch-size 20 --steps 1 10 100 1000 --out d/history
+
     Trains as the options say, in float64, and measures the histories after each of the --steps.
     With --run DIR it measures those of the run's newest checkpoint, and continues training if --steps are given.
     """

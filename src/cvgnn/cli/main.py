@@ -46,6 +46,7 @@ cvgnn --version prints the version. Results, figures and the method: see the REA
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import logging
 import os
@@ -57,6 +58,7 @@ from contextlib import nullcontext
 
 from cvgnn._version import __version__
 from cvgnn.errors import CvgnnError, Interrupted, Stopped, require_known
+from cvgnn.utils.process_end import end_process
 
 _HELP = __doc__ or ""
 COMMANDS = re.findall(
@@ -66,10 +68,15 @@ _MODULE = "a module, such as --plugin my_models"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0 done, 2 an error in the input, 130 or 143 stopped)."""
+    """Run the command line; returns the exit code (0 done, 2 an error in the input, 130 or 143 stopped).
+
+    Without `argv`, the words are those of the shell, and the process ends.
+    """
+    if sys.stdout is None:  # the caller has closed it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     code = _exit_code(list(sys.argv[1:] if argv is None else argv))
-    if argv is None and (ranks := sys.modules.get("cvgnn.distributed.ranks")) is not None:
-        ranks.end_process(code)
+    if argv is None:
+        end_process(code)
     return code
 
 
@@ -89,8 +96,18 @@ def _exit_code(arguments: list[str]) -> int:
         print("cvgnn: interrupted", file=sys.stderr)
         return 128 + (cause.signal_number if isinstance(cause, Interrupted) else signal.SIGINT)
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _discard_output()
+        print(f"cvgnn: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -412,9 +412,10 @@ class ReproduceCommand(ManyRuns):
 class SweepCommand(SetOptions, ManyRuns):
     """Train every combination of some options, on all cores, and show which is best on the validation set.
 
-    cvgnn sweep --grid lr=0.01,0.05 num_neighbors=2,5 optimizer=adam,sgd --set epochs=50 hidden=32 --runs 3
-    cvgnn sweep --paper cora --root DIR        the paper's grid (Table 3), five optimizers, three runs each
-    cvgnn sweep --file sweep.toml              tables base, grid and list; see docs/sweeps.md
+    $ cvgnn sweep --grid lr=0.01,0.05 num_neighbors=2,5 optimizer=adam,sgd --set epochs=50 hidden=32 --runs 3
+    $ cvgnn sweep --paper cora --root DIR        the paper's grid (Table 3), five optimizers, three runs each
+    $ cvgnn sweep --file sweep.toml              tables base, grid and list; see docs/sweeps.md
+
     Finished runs are kept in --out and never repeated; the same command continues an interrupted sweep.
     """
 
@@ -448,8 +449,9 @@ class SweepCommand(SetOptions, ManyRuns):
 class SearchCommand(SetOptions, ManyRuns):
     """Search for the options with the best validation metric, on all cores, on several machines if you like.
 
-    cvgnn search --space lr=0.001..0.1:log hidden=16..256 optimizer=adam,amsgrad --set epochs=50 --trials 40 --runs 3
-    cvgnn search --file search.toml            tables base and space; see docs/search.md
+    $ cvgnn search --space lr=0.001..0.1:log hidden=16..256 optimizer=adam,amsgrad --set epochs=50 --trials 40 --runs 3
+    $ cvgnn search --file search.toml            tables base and space; see docs/search.md
+
     Needs Optuna: pip install 'cvgnn[search]'. The same command continues a stopped search; more --trials extend it.
     """
 
@@ -492,7 +494,8 @@ class SearchCommand(SetOptions, ManyRuns):
 class TuneCommand(SetOptions):
     """Find good settings for a graph in a given time, by the task's metric on the validation set.
 
-    cvgnn tune --graph my_graph.npz --minutes 20 --out runs/tuned
+    $ cvgnn tune --graph my_graph.npz --minutes 20 --out runs/tuned
+
     Starts with the defaults, tries others from a space that fits the graph, and stops those that fall behind. Ends with
     the best settings and the command that trains with them. The same command goes on for as many minutes more.
     Needs Optuna: pip install 'cvgnn[search]'.
@@ -522,7 +525,8 @@ class TuneCommand(SetOptions):
 class ReportCommand(Command):
     """Write one HTML file about runs and diagnoses: curves, tables, heat maps, and the origin of every number.
 
-    cvgnn report runs/reproduce runs/sweep --out report.html
+    $ cvgnn report runs/reproduce runs/sweep --out report.html
+
     The file needs no network and no other file. Unfinished runs are shown with the epochs they have.
     """
 

@@ -57,6 +57,15 @@ def as_graph(
             given = {"y": np.full(len(data), -1), "split": RandomSplit(allow_unlabelled=True), **given}
         if "y" in given:
             del keys["label_key"]
+        held_by_nodes = {str(name): None for _, values in data.nodes(data=True) for name in values}
+        for argument in ("feature_key", "label_key"):
+            name = keys.get(argument)
+            require(
+                name is None or name in held_by_nodes or not len(data),
+                f"no node has an attribute {name!r}; nodes have: "
+                f"{', '.join(held_by_nodes)[:200] or 'none'}; give {name} as an array, or "
+                f"cvgnn.data.from_networkx(G, {argument}=...)",
+            )
         if "train_ids" in given or not any("split" in values for _, values in data.nodes(data=True)):
             del keys["split_key"]
         return from_networkx(data, **keys, **given)

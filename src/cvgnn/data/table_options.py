@@ -86,9 +86,10 @@ class TableOptions:
             value = getattr(self, name)
             if name not in _LISTS:
                 require(value is None or isinstance(value, str), f"{name} must be a name, not {value!r}")
-        chosen = [column for name in _LISTS for column in getattr(self, name)]
-        twice = sorted({column for column in chosen if chosen.count(column) > 1})
-        require(not twice, f"column {twice[:1]} is in two of the options {', '.join(_LISTS)}; name it once")
+        chosen = [(column, name) for name in _LISTS for column in getattr(self, name)]
+        for column in {column for column, _ in chosen}:
+            where = [name for other, name in chosen if other == column]
+            require(len(where) == 1, f"column {column!r} is named twice, in {' and in '.join(where)}; name it once")
 
     def table_options(self) -> dict[str, Any]:
         """The options of this class by name."""

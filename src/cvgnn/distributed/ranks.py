@@ -44,18 +44,6 @@ def nothing() -> None:
     """There is nothing to do while the ranks send."""
 
 
-def end_process(code: int) -> None:
-    """End this process at once if it is one of several ranks; its work must be done and its files closed.
-
-    An orderly exit of Python aborts now and then in a thread of torch ("terminate called without an active exception",
-    3 of 16 runs of two ranks on a busy machine), and torchrun would call the finished run failed.
-    """
-    if world_size() > 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
 @final
 class Ranks:
     """This process among those of the run.

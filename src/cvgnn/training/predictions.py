@@ -132,21 +132,25 @@ def predictions(run: Run, ids: np.ndarray | None = None, columns: Sequence[str] 
         run: a finished run.
         ids: int64, node ids, or numbers of graphs.
         columns: of `column_names`, and `probabilities` for one column a class; all if there are none. `label` is the
-            true one, -1 or empty where it is unknown, `split` is train, val, test or empty.
+            true one, -1 or empty where it is unknown, `split` is train, val, test or empty; it is
+            empty too where a graph other than the run's has no split of its own.
     """
     chosen, nodes = check_columns(run, columns), _as_list(ids)
     names = run.result["class_names"]  # of the graph it was trained on: another graph may number its classes otherwise
     table = {
         run.task.items.kind: item_names(run, ids),
-        **({"split": _splits(run.graph, ids)} if "split" in chosen else {}),  # a pass over all nodes
+        **({"split": _splits(run, ids)} if "split" in chosen else {}),  # a pass over all nodes
         **run.task.prediction_columns(run.item_rows(nodes), nodes, names, run.model.readout),
     }
     return NodeTable({name: table[name] for name in chosen})
 
 
-def _splits(graph: Graph, ids: np.ndarray | None) -> np.ndarray:
+def _splits(run: Run, ids: np.ndarray | None) -> np.ndarray:
+    graph, result = run.graph, run.result
     split = np.full(len(graph.y), "", dtype="<U5")
-    for name in SPLITS:
+    # A random split that was drawn when another graph was read says nothing about the run.
+    known = result.get("split", graph.split), result.get("num_nodes", graph.num_nodes)
+    for name in () if graph.split.startswith("random") and known != (graph.split, graph.num_nodes) else SPLITS:
         split[getattr(graph, f"{name}_ids").numpy()] = name
     return split if ids is None else split[ids]
 

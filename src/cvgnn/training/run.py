@@ -536,6 +536,7 @@ def _summary(
         "dataset": graph.name,
         "split": task.split,
         "num_classes": num_classes,
+        "num_nodes": graph.num_nodes,
         "num_features": graph.num_features,
         "class_names": None if class_names is None else list(class_names),
         "task": task.name,

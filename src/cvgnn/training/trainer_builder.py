@@ -56,7 +56,8 @@ def check(graph: object, config: TrainConfig, *, memory: bool, parts: Parts = NO
         parts: that are given as objects.
     """
     if not isinstance(graph, Graph):
-        raise CvgnnError(f"graph must be a cvgnn.Graph, not {graph!r}; see cvgnn.load and cvgnn.from_edges")
+        kinds = "a cvgnn.Graph, a PyG Data, a NetworkX graph or a SciPy matrix"
+        raise CvgnnError(f"graph must be {kinds}, not {graph!r}; see cvgnn.load and cvgnn.data.io.read_graph")
     found = {kind: parts.find(kind, config) for kind in ("model", "estimator", "optimizer", "task")}
     if found["optimizer"] is None:
         check_options(config.optimizer, **_optimizer_options(config))

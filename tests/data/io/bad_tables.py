@@ -228,6 +228,7 @@ ERRORS: list[tuple[str, Files, list[str]]] = [
     ("lists of words", as_parquet(tags=[["a", "b"]] * 30), ["column 'tags': holds list<", "lists must hold numbers"]),
     ("a list as label", as_parquet(label=[["a"]] * 30), ["column 'label': holds list<", "it must hold integers or strings"]),
     ("two columns of one name in Parquet", {"nodes.csv": None, "nodes.parquet": two_columns_alike()}, ["nodes.parquet has two columns 'id'", "has no column 'label'"]),
+    ("infinite numbers in all rows", {"nodes.csv": every("age", lambda _: "1e999")}, ["30 mistakes", "is not a finite number"]),
     # Both files at once
     ("mistakes everywhere", {"nodes.csv": nodes((2, "age", "x"), (5, "joined", "z"), (9, "split", "w"), (11, "income", "1e999")), "edges.csv": edges((0, 0, "q"), (1, 2, "-3"))}, ["6 mistakes", "'x' is no number", "'z' is no date", "unknown split 'w'", "'1e999' is not a finite number", "'q' is no node", "-3; weights must be positive"]),
     ("more than twenty", {"edges.csv": edges(more="".join(f"n0,x{i},1\n" for i in range(50)))}, ["50 mistakes in the tables:", "... and 30 more"]),
@@ -249,6 +250,7 @@ TOLD: list[tuple[str, Files, list[str]]] = [
     ("one class", {"nodes.csv": every("label", lambda _: "a")}, ["all labels are a, so there is nothing to learn"]),
     ("a class without training nodes", {"nodes.csv": nodes((3, "label", "c"), (8, "label", "c"))}, ["1 classes have no training node: c; they are never predicted"]),
     ("a label misspelled once", {"nodes.csv": nodes((6, "label", "aa"))}, ["1 classes have a single node: aa; is the label misspelled?"]),
+    ("a label for each node", {"nodes.csv": every("label", lambda i: f"x{i}").replace(",train", ",").replace(",val", ",").replace(",test", ",").replace("split", "spare")}, ["30 nodes have 30 different labels; is the label another column?"]),
     ("labels in capitals", {"nodes.csv": nodes((6, "label", "A"), (7, "label", "A"))}, ["labels differ in case or spaces alone: 'A' and 'a'"]),
     ("labels with spaces", {"nodes.csv": nodes((6, "label", "a "), (7, "label", "a "))}, ["labels differ in case or spaces alone: 'a' and 'a '"]),
     ("labels with fractions", {"nodes.csv": every("label", lambda i: ("1.5", "2.5", "3")[i % 3])}, ["labels such as 1.5 are numbers with a fraction"]),
@@ -259,6 +261,7 @@ TOLD: list[tuple[str, Files, list[str]]] = [
     ("no validation nodes", {"nodes.csv": every("split", lambda i: ("train", "test")[i % 2])}, ["the val split is empty"]),
     ("no test nodes", {"nodes.csv": every("split", lambda i: ("train", "val")[i % 2])}, ["the test split is empty"]),
     ("-999 for missing", {"nodes.csv": nodes(*((i, "age", "-999") for i in (0, 5, 10, 15)))}, ["column 'age' is -999 in 4 training nodes"]),
+    ("9999-12-31 for no date", {"nodes.csv": nodes(*((i, "joined", "9999-12-31") for i in (0, 5, 10)))}, ["column 'joined' has dates as late as 9999-12-31; leave the cell empty if it is missing"]),
     ("categories in capitals", {"nodes.csv": nodes((0, "city", "ROME"))}, ["values of column 'city' differ in case or spaces alone"]),
     ("features that never change", {"nodes.csv": "id,f,label\n" + "".join(f"n{i},7,{'ab'[i % 2]}\n" for i in range(30))}, ["no column differs between training nodes"]),
     ("an empty column", {"nodes.csv": every("age", lambda _: "")}, ["age     dropped   no training node has a value"]),

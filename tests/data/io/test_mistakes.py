@@ -73,6 +73,13 @@ def test_a_report_on_the_command_line(command: str, tmp_path: Path, capsys: pyte
     assert "Traceback" not in err
 
 
+def test_an_edge_between_two_unknown_nodes_is_no_self_loop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path, {"edges.csv": edges(more="x0,x1,1\n")})
+    with caplog.at_level(logging.INFO, "cvgnn"), pytest.raises(CvgnnError, match="2 mistakes"):
+        read_graph(tmp_path)
+    assert "itself" not in caplog.text
+
+
 def test_the_first_twenty_are_told_and_the_others_counted(tmp_path: Path) -> None:
     with pytest.raises(CvgnnError) as caught:
         read_graph(write(tmp_path, {"edges.csv": edges(more="".join(f"n0,x{i},1\n" for i in range(50)))}))
@@ -117,8 +124,10 @@ def test_mistakes_in_options(tmp_path: Path) -> None:
     message = str(caught.value)
     for part in ("3 mistakes", "did you mean 'city'?", "did you mean 'age'?", "has no column 'lab'"):
         assert part in message
-    with pytest.raises(CvgnnError, match="is in two of the options"):
+    with pytest.raises(CvgnnError, match="column 'city' is named twice, in ignore and in category"):
         TableOptions(category=("city",), ignore=("city",))
+    with pytest.raises(CvgnnError, match="it is a single table; give the folder"):
+        read_graph(tmp_path / "nodes.csv", tables=TableOptions(id_column="id"))
     with pytest.raises(CvgnnError, match=r"30 mistakes(.|\n)*'Rome' is no number"):
         read_graph(tmp_path, tables=TableOptions(numeric=("city",)))
     (tmp_path / "nodes.csv").write_text(nodes(drop="split"))

@@ -58,6 +58,14 @@ def test_runs_that_differ_in_their_seed_are_one_setting(tmp_path: Path) -> None:
     assert settings[1].text("val_accuracy") == "60.00"
 
 
+def test_a_number_of_threads_that_was_chosen_by_itself_is_no_other_setting(tmp_path: Path) -> None:
+    write_run(tmp_path / "given", seed=0)
+    write_run(tmp_path / "chosen", seed=1, threads=None)
+    (setting,), _ = group_runs(collect([tmp_path]).runs)
+    assert setting.options["threads"] == 1
+    assert "--threads 1" in setting.runs[1].repeat_command
+
+
 def test_a_curve_is_the_mean_with_the_lowest_and_the_highest(tmp_path: Path) -> None:
     write_run(tmp_path / "0", val=(0.2, 0.4, 0.9), test=(0, 0, 0), seed=0)
     write_run(tmp_path / "1", val=(0.4, 0.8), test=(0, 0), seed=1, epochs=3, finished=False)

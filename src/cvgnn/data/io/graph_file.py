@@ -86,7 +86,6 @@ def _read(
 
             log_suspicions(graph_suspicions(graph))
         return graph
-    _refuse_table_options(path, tables, "preprocess")
     suffix = path.suffix
     require(path.is_file(), f"it is neither a file nor a folder; {_FORMS}")
     require(
@@ -94,5 +93,6 @@ def _read(
         f"it is a single table; give the folder that holds nodes{suffix} and edges{suffix}",
     )
     require(suffix in _READERS, f"unknown file type {suffix!r}; {_FORMS}")
+    _refuse_table_options(path, tables, "preprocess")
     graph = _READERS[suffix](path, split=split, directed=directed)
     return graph if tables.preprocess == "none" else standardize(graph, preprocessing)

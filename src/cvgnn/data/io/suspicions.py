@@ -16,6 +16,7 @@ from cvgnn.utils.formatting import join_printable
 
 _CODES = [sign * number for number in (99, 999, 9999, 99999) for sign in (-1.0, 1.0)]
 """Numbers that stand for a missing value in many tables."""
+_LATE = 84_006  # days from 1970 to 2200; databases write 9999-12-31 for "no end"
 _log = logging.getLogger(__name__)  # cvgnn inspect prints what it gets
 
 
@@ -54,6 +55,9 @@ def _label_suspicions(graph: Graph) -> list[str]:
     counts, in_training = count(y), count(y[graph.train_ids.numpy()])
 
     item = "node" if graph.graph_ids is None else "graph"
+    different, known = np.count_nonzero(counts), int(counts.sum())
+    if y.ndim == 1 and known >= 10 and 2 * different > known:
+        found.append(f"{known} {item}s have {different} different labels; is the label another column?")
     absent = np.flatnonzero((counts > 0) & (in_training == 0))
     if absent.size and graph.train_ids.numel():
         shown = _shown(absent, names)
@@ -99,6 +103,9 @@ def column_suspicions(
     found = []
     used = {column["name"]: column for column in fitted.columns if column["kind"] != "dropped"}
     for name, column in used.items():
+        if column["kind"] == "date" and column["newest"] > _LATE:
+            latest = np.datetime64(int(column["newest"]), "D")
+            found.append(f"column {name!r} has dates as late as {latest}; leave the cell empty if it is missing")
         if not isinstance(cells[name], np.ndarray):
             found += _similar(column.get("values", ()), f"values of column {name!r}")
         elif cells[name].ndim == 1:
@@ -121,7 +128,8 @@ def equal_to_label(cells: dict[str, Cells], y: np.ndarray, train: np.ndarray) ->
             continue
         known = train[~missing(column)[train]]  # a copy of the label may have gaps
         labels = y[known]
-        if len(known) < 10 or num_classes < 2:
+        # Where most nodes have a label of their own, every column of different values would tell it.
+        if len(known) < 10 or not 2 <= num_classes <= len(known) // 2:
             continue
         if isinstance(column, np.ndarray):
             values, codes = np.unique(column[known], return_inverse=True)
@@ -136,7 +144,7 @@ def equal_to_label(cells: dict[str, Cells], y: np.ndarray, train: np.ndarray) ->
 
 def _about_numbers(column: np.ndarray, name: str, train: np.ndarray) -> list[str]:
     found = []
-    if len(column) >= 10 and not missing(column).any() and (np.diff(column) == 1).all():
+    if len(column) >= 10 and np.isfinite(column).all() and (np.diff(column) == 1).all():
         found.append(f"column {name!r} counts the rows; name it in --ignore")
     x = column[train]
     known = x[np.isfinite(x) & ~np.isin(x, _CODES)]

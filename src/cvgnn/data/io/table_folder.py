@@ -465,7 +465,7 @@ class FolderReader:
             mistakes.cells(edges, wrong, roles.weight, lambda row: f"{given[row]:g}; weights must be positive")
             mistakes.cells(edges, np.flatnonzero(np.isnan(given)), roles.weight, lambda _: _NO_NUMBER)
             weight = given[rows]
-        loops = int((ends[0] == ends[1]).sum())
+        loops = int(((ends[0] == ends[1]) & (ends[0] >= 0)).sum())  # -1: no node, which is a mistake
         if loops:
             _log.info("%s: %d edges lead from a node to itself and are left out", edges.path.name, loops)
         return ends, weight, rows

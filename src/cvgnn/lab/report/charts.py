@@ -211,7 +211,17 @@ def coincidence_note(curves: Sequence[Curve], *, log: bool = False) -> str:
         else:
             sets.append([number])
     names = [[curves[i].label for i in several] for several in sets if len(several) > 1]
-    return " ".join(f"{', '.join(several[:-1])} and {several[-1]} coincide." for several in names)
+    return " ".join(f"{_enumeration(several)} coincide." for several in names)
+
+
+def _enumeration(names: Sequence[str]) -> str:
+    """The names in a sentence, separated so that commas within them are told apart.
+
+    >>> _enumeration(["sgd, estimator cv", "sgd, estimator ns"])
+    'sgd, estimator cv; and sgd, estimator ns'
+    """
+    mark = ";" if any("," in name for name in names) else ","
+    return f"{f'{mark} '.join(names[:-1])}{mark if mark == ';' else ''} and {names[-1]}"
 
 
 def unique_key(prefix: str, name: str, taken: Container[str]) -> str:

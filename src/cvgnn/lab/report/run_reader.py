@@ -71,11 +71,7 @@ class RunData:
     @property
     def repeat_command(self) -> str:
         """The command that repeats the run, whatever started it."""
-        options = non_default(self.source) | non_default(self.config)
-        threads = (self.result or {}).get("threads")
-        if type(threads) is int:
-            options.setdefault("threads", threads)
-        return shlex.join(["cvgnn", "train", *train_argv(options)])
+        return shlex.join(["cvgnn", "train", *train_argv(non_default(self.source) | non_default(self.config))])
 
 
 @final
@@ -145,6 +141,8 @@ def _read_run(path: Path) -> RunData:
     records = read_metrics(path / "metrics.jsonl")
     result = _read_result(path / "result.json")
     known, parent = result or {}, path.parent.parent
+    if config.threads is None and type(known.get("threads")) is int:
+        config = dataclasses.replace(config, threads=known["threads"])  # a run with a chosen number is no other setting
     # A sweep or a search records command and machine once, for all its runs, when it ends.
     shared = (_read_if_valid(parent / "table.json") or _read_if_valid(parent / "search.json") or {}
               if path.parent.name == "runs" else {})  # fmt: skip
