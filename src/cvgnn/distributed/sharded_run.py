@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -17,7 +18,7 @@ from cvgnn.data import Graph
 from cvgnn.distributed.partition import Partition
 from cvgnn.distributed.ranks import Ranks, world_size
 from cvgnn.distributed.sharded_trainer import build_sharded_trainer, check_sharded
-from cvgnn.errors import require
+from cvgnn.errors import CvgnnError, require
 from cvgnn.training.callbacks import Callback, line
 from cvgnn.training.machine import describe_machine
 from cvgnn.training.parts import Parts
@@ -106,6 +107,13 @@ class ShardedProcesses(Processes):
         )
 
 
+class _LogFile(logging.FileHandler):
+    """A log file whose lines are lost on a full disk: that must not end the run."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Nothing."""
+
+
 @final
 class RankLog(Callback):
     """The log of one rank, in a file of its own in the folder of the run.
@@ -122,7 +130,13 @@ class RankLog(Callback):
 
     def on_start(self, trainer: Trainer, records: Sequence[EpochRecord]) -> None:
         """Open the file."""
-        self._handler = logging.FileHandler(self._file, encoding="utf-8")
+        try:
+            self._handler = _LogFile(self._file, encoding="utf-8")
+        except OSError as error:
+            raise CvgnnError(
+                f"rank {self._ranks.rank} on {self._ranks.hosts[self._ranks.rank]} cannot write {self._file}: "
+                f"{error.strerror}; the folder of a run must be on a file system that all ranks see"
+            ) from None
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         _log.addHandler(self._handler)
         ranks = self._ranks
@@ -136,7 +150,8 @@ class RankLog(Callback):
         """Write how the run ended, and close the file."""
         self._write(f"ended after step {trainer.iterations}" + ("" if error is None else f": {error}"))
         _log.removeHandler(self._handler)
-        self._handler.close()
+        with suppress(OSError):
+            self._handler.close()
 
     def _write(self, text: str) -> None:
         self._handler.handle(logging.LogRecord("cvgnn", logging.INFO, "", 0, text, None, None))
