@@ -26,6 +26,7 @@ from cvgnn.errors import CvgnnError, require
 
 _SURVIVORS_REPORT = 10.0  # seconds within which the other ranks have noticed the same loss
 _AFTER_THE_LAST = 2.0  # seconds after one has said so within which the next does
+_MORE_THAN_THE_TIMEOUT = 10.0  # seconds after which a call of torch that has this time-out must have returned
 RESUME = "continue the run from its last checkpoint with --resume, on any number of ranks that divides the shards"
 T = TypeVar("T")
 
@@ -85,7 +86,9 @@ class Ranks:
             _keep_to_own_cores()
             try:
                 # A port that another program listens at accepts the connection and never answers.
-                store, self.rank, self.size = _within(timeout + 10, lambda: next(rendezvous("env://", timeout=limit)))
+                store, self.rank, self.size = _within(
+                    timeout + _MORE_THAN_THE_TIMEOUT, lambda: next(rendezvous("env://", timeout=limit))
+                )
                 store.set_timeout(limit)
                 self._store = _store_of_attempt(store, self.rank, self.size, timeout)
                 dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
@@ -361,5 +364,5 @@ def world_size() -> int:
 
 def _first_line(error: Exception) -> str:
     """The first sentence of an error of gloo, which begins with a line of its source."""
-    text = re.sub(r"^\[[^]]*\] ", "", (str(error).splitlines() or [type(error).__name__])[0])
+    text = re.sub(r"^\[[^]]*\] ", "", (str(error).splitlines() or ["no answer"])[0])
     return text.partition(". ")[0][:200].rstrip(".")

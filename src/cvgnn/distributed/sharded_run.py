@@ -20,11 +20,12 @@ from cvgnn.distributed.ranks import Ranks, world_size
 from cvgnn.distributed.sharded_trainer import build_sharded_trainer, check_sharded
 from cvgnn.errors import CvgnnError, require
 from cvgnn.training.callbacks import Callback, line
-from cvgnn.training.machine import describe_machine
+from cvgnn.training.machine import describe_machine, peak_rss_bytes
 from cvgnn.training.parts import Parts
 from cvgnn.training.processes import Processes
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.training.trainer_builder import NO_PARTS, build_model, build_task
+from cvgnn.utils.formatting import format_bytes
 
 T = TypeVar("T")
 _log = logging.getLogger("cvgnn")
@@ -148,7 +149,8 @@ class RankLog(Callback):
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
         """Write how the run ended, and close the file."""
-        self._write(f"ended after step {trainer.iterations}" + ("" if error is None else f": {error}"))
+        peak = f"peak memory {format_bytes(peak_rss_bytes())}"
+        self._write(f"ended after step {trainer.iterations}, {peak}" + ("" if error is None else f": {error}"))
         _log.removeHandler(self._handler)
         with suppress(OSError):
             self._handler.close()
