@@ -61,7 +61,7 @@ def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> 
     if sharded is None:
         graph = load_source(command.source, trusted=trusted, task=config.task)
     else:
-        graph = sharded.graph(command.source)
+        graph = sharded.graph(command.source, config.task)
     defaults = command.defaults or ("fixed" if from_file else "auto")
     if defaults != "fixed":
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")

@@ -225,17 +225,17 @@ class Ranks:
 
     def _lost(self, error: Exception) -> str:
         """The ranks that are lost, with their hosts."""
+        if self.size == 2:
+            return self._named(1 - self.rank)
         try:
             # Where the store's host is gone, a call of the store waits without a limit.
             lost = _within(_SURVIVORS_REPORT + 2 * _AFTER_THE_LAST, lambda: self._find_lost(error))
             if self.rank == 0 and not _torchrun_has_the_store():
                 self._wait_for_the_others(lost)
         except (RuntimeError, TimeoutError):
-            if _torchrun_has_the_store() and self.size > 2:
+            if _torchrun_has_the_store():
                 return f"the host of torchrun's store, {os.environ['MASTER_ADDR']}"
             lost = [0]  # whose process has the store
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        lost = others if len(others) == 1 else lost
         return " and ".join(map(self._named, lost)) or "another rank"
 
     def _named(self, rank: int) -> str:

@@ -44,8 +44,12 @@ class ShardedProcesses(Processes):
         self._partition, self.ranks, self.rank = partition, ranks, ranks.rank
         self.shards = partition.own_numbers(ranks.rank, ranks.size)
 
-    def graph(self, source: GraphSource) -> Graph:
-        """The graph without its edges and features, which are in the shards."""
+    def graph(self, source: GraphSource, task: str) -> Graph:
+        """The graph without its edges and features, which are in the shards. A task that needs these is refused."""
+        require(
+            task not in ("edge", "link", "graph"),
+            f"a partitioned graph cannot be trained with task {task!r}, whose items are not nodes",
+        )
         default = GraphSource(graph=source.graph)
         given = [name for name, value in source.to_dict().items() if value != default.to_dict()[name]]
         require(not given, f"a partitioned graph is as it was partitioned, so {', '.join(given)} would do nothing")
