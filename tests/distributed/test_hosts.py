@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.test_same_bits import ENVIRONMENT
+from tests.distributed.forked_ranks import Starter
 from tests.distributed.test_sharded_run import SMALL, result, wait_for
 from tests.distributed.test_sharded_run import folder as folder  # a fixture
 
@@ -54,51 +52,40 @@ def run(*command: str) -> str | None:
     return None if done.returncode == 0 else done.stderr.strip()
 
 
-def start(hosts: list[str], *arguments: object) -> list[subprocess.Popen[str]]:
+def start(forked: Starter, hosts: list[str], log: Path, *arguments: object) -> None:
     """One rank on each host."""
-    environment = {
-        **ENVIRONMENT, "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "veth0"
-    }  # fmt: skip
-    command = [sys.executable, "-m", "cvgnn", "train", "--quiet", *map(str, arguments)]
-    return [
-        subprocess.Popen(
-            ["ip", "netns", "exec", name, *command],
-            env={**environment, "RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, name in enumerate(hosts)
-    ]
+    words = ["train", "--quiet", *arguments]
+    forked.start([words] * len(hosts), log, port=29500, address="10.77.0.1", hosts=hosts)
 
 
 @pytest.mark.slow
-def test_two_hosts_end_with_the_bits_of_one_process(hosts: list[str], folder: Path, tmp_path: Path) -> None:
-    ranks = start(hosts, "--graph", folder / "p", "--out", tmp_path / "r", "--epochs", 4, *SMALL)
-    errors = [rank.communicate(timeout=500)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], errors
+def test_two_hosts_end_with_the_bits_of_one_process(
+    hosts: list[str], forked: Starter, folder: Path, tmp_path: Path
+) -> None:
+    start(forked, hosts, tmp_path / "log", "--graph", folder / "p", "--out", tmp_path / "r", "--epochs", 4, *SMALL)
+    assert forked.wait() == [0, 0], (tmp_path / "log").read_text()
     assert result(tmp_path / "r") == result(folder / "whole")
 
 
 @pytest.mark.slow
-def test_a_cut_link_ends_both_ranks_within_the_timeout(hosts: list[str], folder: Path, tmp_path: Path) -> None:
-    limit = 12
-    ranks = start(
-        hosts, "--graph", folder / "p", "--out", tmp_path / "r", "--epochs", 9999, *SMALL, "--timeout", limit
-    )  # fmt: skip
-    try:
-        wait_for(lambda: (tmp_path / "r" / "checkpoints" / "000002").exists(), 300)
-        assert run("ip", "-n", hosts[0], "link", "set", "veth0", "down") is None
-        cut = time.monotonic()
-        errors = [rank.communicate(timeout=300)[1] for rank in ranks]
-        seconds = time.monotonic() - cut
-    finally:
-        for rank in ranks:
-            rank.kill()
+def test_a_cut_link_ends_both_ranks_within_the_timeout(
+    hosts: list[str], forked: Starter, folder: Path, tmp_path: Path
+) -> None:
+    limit = 6
+    words = ["--graph", folder / "p", "--out", tmp_path / "r", "--epochs", 9999, *SMALL, "--timeout", limit]
+    start(forked, hosts, tmp_path / "log", *words)
+    wait_for(lambda: (tmp_path / "r" / "checkpoints" / "000002").exists(), 300)
+    assert run("ip", "-n", hosts[0], "link", "set", "veth0", "down") is None
+    cut = time.monotonic()
+    codes = forked.wait()
+    seconds = time.monotonic() - cut
+    said = (tmp_path / "log").read_text()
     print(f"both ranks ended {seconds:.1f} s after the cut, with a time-out of {limit} s")
-    for number, (rank, error) in enumerate(zip(ranks, errors, strict=True)):
-        assert rank.returncode not in (0, -signal.SIGKILL)
-        assert f"rank {number} on {os.uname().nodename} lost " in error
-        assert "continue the run from its last checkpoint with --resume" in error
-    assert seconds < 3 * limit  # one time-out for the message, one for the store, and time for a busy machine
-    checkpoints = tmp_path / "r" / "checkpoints"
-    assert all((checkpoint / "checkpoint.json").exists() for checkpoint in checkpoints.iterdir())  # complete or absent
+    assert codes == [2, 2], said
+    for number in range(2):
+        named = f"rank {number} on {os.uname().nodename} lost rank {1 - number} on {os.uname().nodename}"
+        assert named in said
+    assert said.count("continue the run from its last checkpoint with --resume") == 2
+    assert seconds < 3 * limit  # one time-out for the message, and time for a busy machine
+    checkpoints = (tmp_path / "r" / "checkpoints").glob("[0-9]*")
+    assert all((checkpoint / "checkpoint.json").exists() for checkpoint in checkpoints)  # complete or absent

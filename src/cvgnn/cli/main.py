@@ -81,6 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _exit_code(arguments: list[str]) -> int:
+    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+        # Our errors name the lost rank; torch's own messages have C++ stack traces. Read when torch is imported.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     try:
         return _dispatch(arguments)
     except CvgnnError as error:

@@ -94,7 +94,7 @@ def with_run(
     partition.own_numbers(0, max(command.ranks, world_size()))
     if command.ranks > world_size():
         return launch(command.ranks, [name, *argv, *given_globally(), *plugin_options()])
-    with closing(Ranks(command.timeout)) as ranks:
+    with closing(Ranks(command.timeout, advice="start the command again")) as ranks:
         if ranks.rank > 0:
             only_errors()
         run = read_sharded_run(command.run, partition, ranks)

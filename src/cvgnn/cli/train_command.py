@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import time
@@ -49,8 +50,10 @@ def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> 
         only_errors()
     events = _event_folder(command)
     # torchrun starts the same command again after a failure (--max-restarts): it continues the run that it finds.
-    restarted = command.out is not None and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    resume = command.resume is not None or (restarted and (command.out / "config.json").is_file())  # type: ignore[operator]
+    # Its count may differ between hosts, so that of any rank counts.
+    restarts = processes.most(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+    restarted = restarts > 0 and command.out is not None and (command.out / "config.json").is_file()
+    resume = command.resume is not None or restarted
     folder = None if path is None else RunFolder(path, resume=resume)
     from_file = command.resume is not None or command.settings is not None
     trusted = not from_file or option(argv, "--root") is not None
@@ -58,14 +61,15 @@ def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> 
     if sharded is None:
         graph = load_source(command.source, trusted=trusted, task=config.task)
     else:
-        graph = sharded.graph(command.source)
+        graph = sharded.graph(command.source, config.task)
     defaults = command.defaults or ("fixed" if from_file else "auto")
     if defaults != "fixed":
         require(not from_file, "--defaults has no use with --resume or --settings, which hold every option")
         given = {name: value for name, value in vars(config).items() if is_given(argv, name)}
         config = choose_config(graph, defaults, given)
     if command.print_config:
-        print(_settings(command, config), end="")
+        if leads:
+            print(_settings(command, config), end="")
         return 0
     check(graph, config, memory=command.check_memory and sharded is None)
     callbacks: list[Callback] = []
@@ -73,7 +77,8 @@ def _train(command: TrainCommand, argv: Sequence[str], processes: Processes) -> 
         sharded.check(config, ranks=command.ranks)
         if command.ranks > sharded.ranks.size:
             return launch(command.ranks, ["train", *argv, *given_globally(), *plugin_options()])
-        sharded.require_equal({**config.to_dict(), "out": str(path)})
+        plan = dataclasses.asdict(command.plan)
+        sharded.require_equal({**config.to_dict(), **plan, "out": str(path), "resume": resume, "exact": command.exact})
         callbacks += [] if path is None else [RankLog(path, sharded)]
     console = TrainProgress(graph, config, ignore_write_errors=folder is not None)
     if leads:

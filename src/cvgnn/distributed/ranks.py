@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 import torch.distributed as dist
@@ -24,6 +26,9 @@ from cvgnn.errors import CvgnnError, require
 
 _SURVIVORS_REPORT = 10.0  # seconds within which the other ranks have noticed the same loss
 _AFTER_THE_LAST = 2.0  # seconds after one has said so within which the next does
+_MORE_THAN_THE_TIMEOUT = 10.0  # seconds after which a call of torch that has this time-out must have returned
+RESUME = "continue the run from its last checkpoint with --resume, on any number of ranks that divides the shards"
+T = TypeVar("T")
 
 
 def tree_sum(parts: Sequence[Tensor]) -> Tensor:
@@ -53,22 +58,29 @@ class Ranks:
 
     Args:
         timeout: seconds after which a rank that does not answer ends the run.
+        advice: what to do where a rank is lost.
     """
 
-    def __init__(self, timeout: float = 300.0) -> None:
-        self.rank, self.size = 0, 1
+    def __init__(self, timeout: float = 300.0, *, advice: str = RESUME) -> None:
+        self.rank, self.size, self._advice = 0, 1, advice
         self.bytes_sent = 0
         self.messages = 0
         self.hosts = [socket.gethostname()]
         self._store: Any = None
+        self._peer = 0  # the rank to which the present operation sends, or from which it receives
+        self._pending: list[list[tuple[int, Any]]] = []  # operations that were begun, with their peers
         if world_size() > 1:
             limit = timedelta(seconds=timeout)
             _keep_to_own_cores()
             try:
-                self._store, self.rank, self.size = next(rendezvous("env://", timeout=limit))
-                self._store.set_timeout(limit)
+                # A port that another program listens at accepts the connection and never answers.
+                store, self.rank, self.size = _within(
+                    timeout + _MORE_THAN_THE_TIMEOUT, lambda: next(rendezvous("env://", timeout=limit))
+                )
+                store.set_timeout(limit)
+                self._store = _store_of_attempt(store, self.rank, self.size, timeout)
                 dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
-            except (RuntimeError, ValueError) as error:
+            except (RuntimeError, ValueError, TimeoutError) as error:
                 at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
                 raise CvgnnError(
                     f"rank {os.environ.get('RANK')} on {self.hosts[0]} did not meet the other ranks at {at} within "
@@ -79,7 +91,7 @@ class Ranks:
 
     def close(self) -> None:
         """Leave the group."""
-        if self.size > 1:
+        if self.size > 1 and dist.is_initialized():
             with suppress(RuntimeError):  # a broken connection has been reported
                 if sys.exc_info()[0] is None:
                     dist.barrier()  # nobody leaves while another still reads
@@ -162,22 +174,28 @@ class Ranks:
 
         Point to point, because gloo's collectives take two and a half times as long for such messages.
         """
-        works: list[Any] = []
+        works: list[tuple[int, Any]] = []
+        self._pending.append(works)
         others = [rank for rank in range(self.size) if rank != self.rank]
         with self._naming_the_failure():
             for rank in others:
+                self._peer = rank
                 if received[rank].numel():
-                    works.append(dist.irecv(received[rank], rank))
+                    works.append((rank, dist.irecv(received[rank], rank)))
             for rank in others:
+                self._peer = rank
                 if sent[rank].numel():
-                    works.append(dist.isend(sent[rank], rank))
+                    works.append((rank, dist.isend(sent[rank], rank)))
                     self.bytes_sent += sent[rank].nbytes
                     self.messages += 1
 
         def wait() -> None:
             with self._naming_the_failure():
-                for work in works:
-                    work.wait()
+                while works:
+                    self._peer = works[0][0]
+                    works[0][1].wait()
+                    del works[0]
+            self._pending.remove(works)
             sent, received  # noqa: B018  # alive until here: gloo reads and writes their memory
 
         return wait
@@ -189,37 +207,111 @@ class Ranks:
             yield
         except RuntimeError as error:
             raise CvgnnError(
-                f"rank {self.rank} on {self.hosts[min(self.rank, len(self.hosts) - 1)]} lost {self._lost()}, which "
-                f"died, hangs or cannot be reached ({_first_line(error)}); continue the run from its last checkpoint "
-                "with --resume, on any number of ranks that divides the shards"
+                f"{self._named(self.rank)} lost {self._lost(error)}, which "
+                f"failed, died, hangs or cannot be reached ({_first_line(error)}); {self._advice}"
             ) from None
 
-    def _lost(self) -> str:
+    def _lost(self, error: Exception) -> str:
         """The ranks that are lost, with their hosts."""
-        answers: list[list[int]] = []
-        # In a thread: where the store's host is gone, a call of the store waits without a limit.
-        survey = threading.Thread(target=lambda: answers.append(self._silent()), daemon=True)
-        survey.start()
-        survey.join(_SURVIVORS_REPORT + _AFTER_THE_LAST)
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        lost = others if len(others) == 1 else answers[0] if answers else []
-        names = [f"rank {rank} on {self.hosts[rank]}" for rank in lost if rank < len(self.hosts)]
-        return " and ".join(names) if 0 < len(names) < self.size else "another rank"
+        if self.size == 2:
+            return self._named(1 - self.rank)
+        try:
+            # Where the store's host is gone, a call of the store waits without a limit.
+            lost = _within(_SURVIVORS_REPORT + 2 * _AFTER_THE_LAST, lambda: self._find_lost(error))
+            if self.rank == 0 and not _torchrun_has_the_store():
+                self._wait_for_the_others(lost)
+        except (RuntimeError, TimeoutError):
+            if _torchrun_has_the_store():
+                return f"the host of torchrun's store, {os.environ['MASTER_ADDR']}"
+            lost = [0]  # whose process has the store
+        return " and ".join(map(self._named, lost)) or "another rank"
+
+    def _named(self, rank: int) -> str:
+        return f"rank {rank} on {self.hosts[rank]}" if len(self.hosts) == self.size else f"rank {rank}"
+
+    def _find_lost(self, error: Exception) -> list[int]:
+        """The ranks that are lost. Each survivor writes its answer into the store before it ends."""
+        own = f"survivor/{self.rank}"
+        self._store.set(own, "")
+        if "Timed out" in str(error):
+            lost = self._silent()
+        else:  # the peer has closed the connection: it died, or it has lost another rank itself
+            end = time.monotonic() + _AFTER_THE_LAST
+            while (answer := self._answer(self._peer)) is None and time.monotonic() < end:
+                time.sleep(0.05)
+            lost = [self._peer] if answer is None else json.loads(answer) if answer else self._silent()
+        self._store.set(own, json.dumps(lost))
+        return lost
+
+    def _wait_for_the_others(self, lost: Sequence[int]) -> None:
+        """Keep the store, which ends with this process, until the survivors have asked it."""
+        for works in self._pending:
+            works.clear()  # or the connections would stay open
+        dist.destroy_process_group()  # wakes those that wait for this rank
+        left, end = [r for r in range(1, self.size) if r not in lost], time.monotonic() + _SURVIVORS_REPORT
+        while not all(self._answer(rank) for rank in left) and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def _answer(self, rank: int) -> str | None:
+        """What a rank has written about lost ranks: empty as long as it asks, None before it has noticed."""
+        key = f"survivor/{rank}"
+        return self._store.get(key).decode() if self._store.check([key]) else None
 
     def _silent(self) -> list[int]:
-        """The ranks that do not say, within some seconds, that they have lost somebody; none if the store is gone."""
+        """The ranks that do not say, within some seconds, that they have lost somebody."""
         lost, start = list(range(self.size)), time.monotonic()
         last = start
-        try:
-            self._store.set(f"survivor/{self.rank}", "")
-            while lost and time.monotonic() < min(start + _SURVIVORS_REPORT, last + _AFTER_THE_LAST):
-                silent = [rank for rank in lost if not self._store.check([f"survivor/{rank}"])]
-                if silent != lost:
-                    lost, last = silent, time.monotonic()
-                time.sleep(0.1)
-        except RuntimeError:
-            return []
+        while lost and time.monotonic() < min(start + _SURVIVORS_REPORT, last + _AFTER_THE_LAST):
+            silent = [rank for rank in lost if self._answer(rank) is None]
+            if silent != lost:
+                lost, last = silent, time.monotonic()
+            time.sleep(0.1)
         return lost
+
+
+def _store_of_attempt(store: Any, rank: int, size: int, timeout: float) -> Any:
+    """The part of the store that only the present processes of the ranks use.
+
+    torchrun keeps one store for all its restarts, in which a rank would find the addresses of processes that are gone
+    (https://github.com/pytorch/pytorch/issues/135712); its count of restarts may differ between hosts. So each rank
+    writes a random number, and rank 0 answers these numbers until all ranks have its own.
+    """
+    own, end = secrets.token_hex(8), time.monotonic() + timeout
+    store.set(f"cvgnn/hello/{rank}", own)
+    if rank > 0:
+        first = store.get(f"cvgnn/welcome/{own}").decode()
+        store.set(f"cvgnn/met/{first}/{rank}", "")
+        return dist.PrefixStore(first, store)  # type: ignore[attr-defined]
+    absent = set(range(1, size))
+    while absent:
+        for other in sorted(absent):
+            if store.check([f"cvgnn/met/{own}/{other}"]):
+                absent.remove(other)
+            elif store.check([f"cvgnn/hello/{other}"]):  # perhaps that of an earlier process: asked again
+                store.set(f"cvgnn/welcome/{store.get(f'cvgnn/hello/{other}').decode()}", own)
+        if time.monotonic() > end:
+            raise TimeoutError(f"ranks {sorted(absent)} are missing")
+        time.sleep(0.01)
+    return dist.PrefixStore(own, store)  # type: ignore[attr-defined]
+
+
+def _torchrun_has_the_store() -> bool:
+    """Whether the store is in a process of torchrun; else it is in that of rank 0."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+
+
+def _within(seconds: float, action: Callable[[], T]) -> T:
+    """What `action` returns; `TimeoutError` if that takes longer."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(action())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.result(seconds)
 
 
 def _keep_to_own_cores() -> None:
@@ -260,5 +352,5 @@ def world_size() -> int:
 
 def _first_line(error: Exception) -> str:
     """The first sentence of an error of gloo, which begins with a line of its source."""
-    text = re.sub(r"^\[[^]]*\] ", "", (str(error).splitlines() or [type(error).__name__])[0])
+    text = re.sub(r"^\[[^]]*\] ", "", (str(error).splitlines() or ["no answer"])[0])
     return text.partition(". ")[0][:200].rstrip(".")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -17,13 +18,14 @@ from cvgnn.data import Graph
 from cvgnn.distributed.partition import Partition
 from cvgnn.distributed.ranks import Ranks, world_size
 from cvgnn.distributed.sharded_trainer import build_sharded_trainer, check_sharded
-from cvgnn.errors import require
+from cvgnn.errors import CvgnnError, require
 from cvgnn.training.callbacks import Callback, line
-from cvgnn.training.machine import describe_machine
+from cvgnn.training.machine import describe_machine, peak_rss_bytes
 from cvgnn.training.parts import Parts
 from cvgnn.training.processes import Processes
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.training.trainer_builder import NO_PARTS, build_model, build_task
+from cvgnn.utils.formatting import format_bytes
 
 T = TypeVar("T")
 _log = logging.getLogger("cvgnn")
@@ -42,8 +44,12 @@ class ShardedProcesses(Processes):
         self._partition, self.ranks, self.rank = partition, ranks, ranks.rank
         self.shards = partition.own_numbers(ranks.rank, ranks.size)
 
-    def graph(self, source: GraphSource) -> Graph:
-        """The graph without its edges and features, which are in the shards."""
+    def graph(self, source: GraphSource, task: str) -> Graph:
+        """The graph without its edges and features, which are in the shards. A task that needs these is refused."""
+        require(
+            task not in ("edge", "link", "graph"),
+            f"a partitioned graph cannot be trained with task {task!r}, whose items are not nodes",
+        )
         default = GraphSource(graph=source.graph)
         given = [name for name, value in source.to_dict().items() if value != default.to_dict()[name]]
         require(not given, f"a partitioned graph is as it was partitioned, so {', '.join(given)} would do nothing")
@@ -106,6 +112,13 @@ class ShardedProcesses(Processes):
         )
 
 
+class _LogFile(logging.FileHandler):
+    """A log file whose lines are lost on a full disk: that must not end the run."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Nothing."""
+
+
 @final
 class RankLog(Callback):
     """The log of one rank, in a file of its own in the folder of the run.
@@ -122,7 +135,13 @@ class RankLog(Callback):
 
     def on_start(self, trainer: Trainer, records: Sequence[EpochRecord]) -> None:
         """Open the file."""
-        self._handler = logging.FileHandler(self._file, encoding="utf-8")
+        try:
+            self._handler = _LogFile(self._file, encoding="utf-8")
+        except OSError as error:
+            raise CvgnnError(
+                f"rank {self._ranks.rank} on {self._ranks.hosts[self._ranks.rank]} cannot write {self._file}: "
+                f"{error.strerror}; the folder of a run must be on a file system that all ranks see"
+            ) from None
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         _log.addHandler(self._handler)
         ranks = self._ranks
@@ -134,9 +153,11 @@ class RankLog(Callback):
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:
         """Write how the run ended, and close the file."""
-        self._write(f"ended after step {trainer.iterations}" + ("" if error is None else f": {error}"))
+        peak = f"peak memory {format_bytes(peak_rss_bytes())}"
+        self._write(f"ended after step {trainer.iterations}, {peak}" + ("" if error is None else f": {error}"))
         _log.removeHandler(self._handler)
-        self._handler.close()
+        with suppress(OSError):
+            self._handler.close()
 
     def _write(self, text: str) -> None:
         self._handler.handle(logging.LogRecord("cvgnn", logging.INFO, "", 0, text, None, None))
