@@ -247,8 +247,8 @@ class Application:
                 error, status = refused.detail, refused.status_code
         html = self._page.render(
             info=predictor.describe(), kind=predictor.kind, fields=list(zip(names, given, strict=True)),
-            example=predictor.example(), new=new, shown=shown, error=error, style=Markup(_STYLE), address=str(request.base_url),
-            token=self._token is not None,
+            example=predictor.example(), new=new, shown=shown, error=error, style=Markup(_STYLE),
+            address=str(request.base_url), token=self._token is not None,
         )  # fmt: skip
         return Response(html.encode("utf-8", "replace"), status, media_type="text/html; charset=utf-8")
 
