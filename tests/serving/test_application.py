@@ -302,7 +302,7 @@ def test_malformed_requests(locked: int, seed: int, caplog: pytest.LogCaptureFix
     before = send(locked, probe)
     found = asyncio.run(fuzz(locked, 150, num_features=F, token=TOKEN, seed=seed))
     assert found.wrong == []
-    assert len(found.statuses) == 17  # all kinds
+    assert len(found.statuses) == 18  # all kinds
     assert send(locked, probe) == before
     assert caplog.text == ""
 

@@ -284,7 +284,7 @@ def new_node(form: Mapping[str, str], columns: Mapping[str, str] | None) -> dict
     >>> new_node({"neighbors": "3\\n14", "features": "17:1 230:0.5"}, None)
     {'id': 'new', 'neighbors': ['3', '14'], 'features': {'17': 1.0, '230': 0.5}}
     """
-    ids = [line.strip() for line in form["neighbors"].splitlines()]
+    ids = [line.strip() for line in form["neighbors"].split("\n")]
     node: dict[str, Any] = {"id": form.get("id", "").strip() or "new", "neighbors": [name for name in ids if name]}
     if weights := form.get("weights", "").split():
         node["weights"] = [_number(word, "weights") for word in weights]
