@@ -17,9 +17,9 @@ def cvgnn(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "cvgnn", *arguments, "--quiet"], check=True)
 
 
-generate_store(small_spec(1000), Path("graph"))
+generate_store(small_spec(4000), Path("graph"))
 cvgnn("partition", "graph", "parts", "--shards", "2", "--method", "stream")
 for ranks in (1, 2):
-    cvgnn("train", "--graph", "parts", "--epochs", "2", "--ranks", str(ranks), "--out", f"run-{ranks}")
+    cvgnn("train", "--graph", "parts", "--epochs", "5", "--ranks", str(ranks), "--out", f"run-{ranks}")
     weights = Path(f"run-{ranks}/weights.safetensors").read_bytes()
     print(f"{ranks} rank(s): SHA-256 of the weights {hashlib.sha256(weights).hexdigest()[:16]}")
