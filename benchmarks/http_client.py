@@ -170,6 +170,11 @@ def malformed(rng: random.Random, *, num_features: int, token: str) -> tuple[str
         "too many ids": lambda: posted({"nodes": [0] * rng.randrange(1001, 5000)}),
         "new nodes": lambda: posted({"nodes": rng.choice([[rng.choice(bad_nodes)], [node] * 101, [dict(node, id="a")] * 2])},
                                     "/predict/new"),
+        "form": lambda: message("GET", "/?neighbors=" + rng.choice([
+            "-1", "%00", "%FF", "0%0A" + "9" * 50, "0&id=0", "0&id=%00", "0&weights=1", "0&features=x", "0&features=0:x",
+            "0&features=0:nan", "0&features=0:1e999", "0&features=:", "0&features=-1:1", "0&features=%F0%9F:1",
+            f"0&features={num_features}:1", "0&features=" + "1+" * (num_features + 1), "0&features=0:" + "9" * 5000,
+        ]), **bearer),
         "huge body": lambda: rng.choice([
             message("POST", path, **bearer, content_length=str(rng.choice([4194305, 10**10, 10**17, 10**19]))),
             message("POST", path, **bearer, transfer_encoding="chunked") + (b"10000\r\n" + b" " * 65536 + b"\r\n") * 65,

@@ -73,3 +73,25 @@ def test_links_of_the_site(build_docs: ModuleType) -> None:
     assert build_docs.site_links("see [files.md](files.md#tables) and [store.md](store.md)") == (
         "see [](files.md#tables) and [](store.md)"
     )
+
+
+def test_broken_links_are_found_and_those_of_source_code_mended(build_docs: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "api").mkdir()
+    (tmp_path / "_modules/cvgnn").mkdir(parents=True)
+    (tmp_path / "api/graphs.html").write_text('<dt id="cvgnn.Graph"><dt id="cvgnn.data.as_graph">')
+    source = tmp_path / "_modules/cvgnn/graph.html"
+    source.write_text(
+        '<a href="../../api/graphs.html#cvgnn.as_graph">docs</a><a href="../../api/graphs.html#cvgnn.no">'
+    )
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"><a href="#top"><a href="#nope"><a href="api/graphs.html?q=1#cvgnn.Graph"><img src="b%20c.png">'
+        '<a href="api"><a href="missing.html"><a href="https://elsewhere.test/x"><a href="mailto:a@b">'
+    )
+    (tmp_path / "b c.png").touch()
+    build_docs.mend_source_links(tmp_path)
+    assert '#cvgnn.data.as_graph"' in source.read_text()
+    assert build_docs.broken_links(tmp_path) == [
+        "_modules/cvgnn/graph.html: ../../api/graphs.html#cvgnn.no",
+        "a.html: #nope",
+        "a.html: missing.html",
+    ]

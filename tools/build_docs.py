@@ -1,4 +1,4 @@
-"""Build the documentation site: python tools/build_docs.py [--serve] [--fresh]
+"""Build the documentation site: python tools/build_docs.py [--serve] [--check] [--fresh]
 
 Everything goes to build/docs: `source` (the pages of docs/, and pages made here: examples with their output, and the
 API reference), `outputs` (of the examples, run again only where something changed) and `html`, the site.
@@ -22,7 +22,9 @@ import sys
 import tempfile
 import tomllib
 from base64 import b64decode
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/docs"
@@ -137,6 +139,13 @@ def output_of(path: Path, code: str, fresh: bool) -> dict[str, object]:
     return found
 
 
+def blank_output(path: Path) -> dict[str, object]:
+    """In place of `output_of`, where nothing is run: a script prints nothing, a notebook is as it is committed."""
+    import nbformat
+
+    return {"text": ""} if path.suffix == ".py" else {"cells": nbformat.read(path, as_version=4).cells}
+
+
 def script_page(path: Path, output: str) -> str:
     """Title and text from the docstring, then the script and what it printed."""
     code = path.read_text(encoding="utf-8")
@@ -169,12 +178,12 @@ def notebook_page(path: Path, cells: list[dict[str, object]]) -> str:
     return "\n".join([*lines, f"*`examples/{path.name}`*", ""])
 
 
-def write_examples(fresh: bool) -> None:
-    """A page for each example, with its output."""
+def write_examples(fresh: bool, check: bool) -> None:
+    """A page for each example, with its output; for a check without."""
     (SOURCE / "examples").mkdir()
     code = code_hash()
     for path in sorted([*ROOT.glob("examples/*.py"), *ROOT.glob("examples/*.ipynb")]):
-        output = output_of(path, code, fresh)
+        output = blank_output(path) if check else output_of(path, code, fresh)
         page = script_page(path, str(output["text"])) if path.suffix == ".py" else notebook_page(path, output["cells"])  # type: ignore[arg-type]
         (SOURCE / "examples" / f"{path.stem}.md").write_text(site_links(page), encoding="utf-8")
 
@@ -195,11 +204,48 @@ def external_resources(html: Path) -> list[str]:
     return found
 
 
-def build(fresh: bool) -> None:
-    """Make the pages, run Sphinx with warnings as errors, and look for requests to other servers."""
+def mend_source_links(html: Path) -> None:
+    """Let the pages of source code link to the API reference.
+
+    Sphinx names all objects of a module after the package that documents the first of them.
+    """
+    anchors = {page: anchors_of(page) for page in html.glob("api/*.html")}
+
+    def mended(link: re.Match[str]) -> str:
+        known, name = anchors.get(html / "api" / Path(link[1]).name, set()), link[2]
+        same = [f"{package}{name.removeprefix(mine)}" for mine in PUBLIC for package in PUBLIC if name.startswith(mine)]
+        return f'href="{link[1]}#{next((each for each in [name, *same] if each in known), name)}"'
+
+    for page in html.glob("_modules/**/*.html"):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(re.sub(r'href="([./]+/api/\w+\.html)#([\w.]+)"', mended, text))
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What a link to a page may end in."""
+    return set(re.findall(r'\b(?:id|name)="([^"]+)"', page.read_text(encoding="utf-8")))
+
+
+def broken_links(html: Path) -> list[str]:
+    """Links within the site to a page, a file or a heading that is not there."""
+    anchors = {page: anchors_of(page) for page in html.rglob("*.html") if "_static" not in page.parts}
+    found = []
+    for page in sorted(anchors):
+        for link in sorted(set(re.findall(r'\b(?:href|src)="([^"]*)"', page.read_text(encoding="utf-8")))):
+            if re.match(r"[a-z]+:|//", link):
+                continue
+            path, _, anchor = unquote(unescape(link)).partition("#")
+            target = (page.parent / path.partition("?")[0]).resolve() if path else page
+            if not target.exists() or (anchor and anchor not in anchors.get(target, {anchor})):
+                found.append(f"{page.relative_to(html)}: {link}")
+    return found
+
+
+def build(fresh: bool, check: bool) -> None:
+    """Make the pages, run Sphinx with warnings as errors, and look for broken links and requests to other servers."""
     stage_pages()
     write_api()
-    write_examples(fresh)
+    write_examples(fresh, check)
     subprocess.run(
         [
             sys.executable,
@@ -219,6 +265,9 @@ def build(fresh: bool) -> None:
     )
     if found := external_resources(HTML):
         raise SystemExit("the site would fetch from other servers:\n" + "\n".join(found))
+    mend_source_links(HTML)
+    if found := broken_links(HTML):
+        raise SystemExit("links of the site that lead nowhere:\n" + "\n".join(found))
     print(f"the site is in {(HTML / 'index.html').relative_to(ROOT)}")
 
 
@@ -226,10 +275,11 @@ def main() -> None:
     """Parse the options and build."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", action="store_true", help="build, then serve it on this machine")
+    parser.add_argument("--check", action="store_true", help="run no example, and leave their output out")
     parser.add_argument("--fresh", action="store_true", help="run all examples again")
     parser.add_argument("--port", type=int, default=8000)
     options = parser.parse_args()
-    build(options.fresh)
+    build(options.fresh, options.check)
     if options.serve:
         print(f"serving http://127.0.0.1:{options.port} (Ctrl-C ends it)")
         handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=HTML)

@@ -26,7 +26,7 @@ import pytest
 from benchmarks.http_client import Answer, exchange, fuzz, load, message, post, send
 
 from cvgnn.errors import CvgnnError
-from cvgnn.serving.application import Application, bind, check_access, make_server
+from cvgnn.serving.application import Application, bind, check_access, make_server, new_node
 from cvgnn.serving.predictor import Limits, Predictor
 from tests.serving.runs import NAMES, F, small_graph, small_run
 from tests.training.test_edge_tasks import random_links
@@ -185,6 +185,41 @@ def test_the_page() -> None:
         assert "Pair 3 – 4" in page
 
 
+def page_of(port: int, **fields: str) -> tuple[int, str]:
+    answer = send(port, message("GET", f"/?{urllib.parse.urlencode(fields)}"))
+    return answer.status, answer.body.decode()
+
+
+def test_the_form_for_a_new_node(port: int, predictor: Predictor) -> None:
+    """Its fields are the request that a program sends."""
+    node = {"id": "new", "features": {"0": 1.0, "4": -0.5}, "neighbors": ["3", "14"]}
+    (row,) = predictor.predict_new({"nodes": [node]})["predictions"]
+    for features in ("0:1 4:-0.5", "1 0 0 0 -0.5"):
+        status, page = page_of(port, neighbors="3\r\n 14\n\n", features=features)
+        assert status == 200
+        assert f"<td>{row['class']}</td>" in re.sub(r"<td>.*</svg> ", "<td>", page)
+        assert f'<meter min="0" max="1" value="{row["p_red"]}"' in page
+        assert f'value="{features}"' in page
+        assert ">\n3\r\n 14\n\n</textarea>" in page
+    for fields, status, said in (
+        ({"neighbors": "999"}, 404, "node &#39;999&#39; is not in the graph; its node ids are 0..59"),
+        ({"neighbors": "", "features": "1 2"}, 422, "nodes[0].features must be a list of 5 numbers"),
+        ({"neighbors": "", "features": "0:<b>"}, 422, "features has &#39;&lt;b&gt;&#39;, which is not a number"),
+        ({"neighbors": "3", "id": "3"}, 422, "&#39;3&#39; is in the graph already; ask for it by its id"),
+        ({"neighbors": "3", "weights": "1"}, 422, "the graph&#39;s edges have no weights; leave them out"),
+    ):
+        found, page = page_of(port, **fields)
+        assert found == status
+        assert said in page
+
+
+def test_the_fields_are_columns_and_weights() -> None:
+    form = {"neighbors": "a b\nc", "weights": "1 0.5", "column age": " 41 ", "column place": "", "column v": "1 2"}
+    assert new_node(form, {"age": "numeric", "place": "categorical", "v": "vector"}) == {
+        "id": "new", "neighbors": ["a b", "c"], "weights": [1.0, 0.5], "columns": {"age": "41", "place": None, "v": [1.0, 2.0]},
+    }  # fmt: skip
+
+
 def test_the_policy_allows_the_style_alone(port: int) -> None:
     async def head() -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -267,7 +302,7 @@ def test_malformed_requests(locked: int, seed: int, caplog: pytest.LogCaptureFix
     before = send(locked, probe)
     found = asyncio.run(fuzz(locked, 150, num_features=F, token=TOKEN, seed=seed))
     assert found.wrong == []
-    assert len(found.statuses) == 17  # all kinds
+    assert len(found.statuses) == 18  # all kinds
     assert send(locked, probe) == before
     assert caplog.text == ""
 

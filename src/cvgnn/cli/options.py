@@ -658,7 +658,9 @@ class CompletionCommand(Command):
     """Print a script that completes commands, options and values of options in a shell.
 
     bash: cvgnn completion bash > ~/.local/share/bash-completion/completions/cvgnn
-    zsh:  cvgnn completion zsh > ~/.zfunc/_cvgnn      (with fpath+=~/.zfunc before compinit in ~/.zshrc)
+
+    zsh: cvgnn completion zsh > ~/.zfunc/_cvgnn (with fpath+=~/.zfunc before compinit in ~/.zshrc)
+
     fish: cvgnn completion fish > ~/.config/fish/completions/cvgnn.fish
     """
 

@@ -29,7 +29,7 @@ class TableOptions:
     """Several columns of labels instead: 0 or 1 in each, for any number of labels a node, or numbers to predict."""
 
     label_kind: Literal["auto", "class", "labels", "number"] = "auto"
-    """What the label column holds: class = one class a node, labels = any number of them, separated by |, number = a
+    """What the label column holds: class = one class a node, labels = any number of them, separated by "|", number = a
     number to predict; auto = found from the cells."""
 
     split_column: str | None = None
@@ -66,7 +66,7 @@ class TableOptions:
     """Column of dates or numbers that makes the split: the oldest nodes train, the newest test. It is no feature."""
 
     unknown_edges: Literal["error", "drop"] = "error"
-    """What to do with an edge whose node is not in the table of nodes: report an error, or leave the edge out."""
+    """An edge whose node is not in the table: error = report it, drop = leave the edge out."""
 
     preprocess: Literal["auto", "none"] = "auto"
     """auto = scale numbers, encode categories and dates and fill gaps, fitted on the training nodes, and standardise

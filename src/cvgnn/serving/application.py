@@ -36,7 +36,7 @@ from starlette.types import Message, Receive, Scope, Send
 from cvgnn.errors import CvgnnError, require
 from cvgnn.serving.predictor import Predictor
 from cvgnn.training.predictions import UnknownItem
-from cvgnn.utils.checked_json import parse_object
+from cvgnn.utils.checked_json import parse_object, short
 
 _log = logging.getLogger(__name__)
 QUEUE = 1024
@@ -233,21 +233,22 @@ class Application:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _show(self, request: Request) -> Response:
-        """The page; `?node=ID` (`graph=ID`; `source=ID&target=ID`) shows a prediction."""
-        predictor = self._predictor
+        """The page; `?node=ID` (`graph=ID`; `source=ID&target=ID`), or the fields of a new node, show a prediction."""
+        predictor, query = self._predictor, request.query_params
         names = ["source", "target"] if predictor.kind == "pair" else [predictor.kind]
-        given = [request.query_params.get(name, "").strip() for name in names]
+        given = [query.get(name, "").strip() for name in names]
+        new = dict(query) if "neighbors" in query else {}
         shown: dict[str, Any] | None = None
         error, status = "", 200
-        if all(given):
+        if new or all(given):
             try:
-                shown = await self._run(self._view, given)
+                shown = await (self._run(self._view_new, new) if new else self._run(self._view, given))
             except HTTPException as refused:
                 error, status = refused.detail, refused.status_code
         html = self._page.render(
             info=predictor.describe(), kind=predictor.kind, fields=list(zip(names, given, strict=True)),
-            example=predictor.example(), shown=shown, error=error, style=Markup(_STYLE), address=str(request.base_url),
-            token=self._token is not None,
+            example=predictor.example(), new=new, shown=shown, error=error, style=Markup(_STYLE),
+            address=str(request.base_url), token=self._token is not None,
         )  # fmt: skip
         return Response(html.encode("utf-8", "replace"), status, media_type="text/html; charset=utf-8")
 
@@ -258,10 +259,56 @@ class Application:
             found = predictor.neighborhood(given[0])
             return {**found, "places": _places(len(found["rows"]))}
         asked = [given] if predictor.kind == "pair" else given
-        row = predictor.predict({predictor.items: asked})["predictions"][0]
-        return {"node": " – ".join(given), "rows": [row], "edges": None, "probabilities": {
-            key[2:]: value for key, value in row.items() if key.startswith("p_")
-        }}  # fmt: skip
+        return _view_of(" – ".join(given), predictor.predict({predictor.items: asked}))
+
+    def _view_new(self, form: Mapping[str, str]) -> dict[str, Any]:
+        node = new_node(form, self._predictor.describe()["columns"])
+        return _view_of(f"{node['id']} (new)", self._predictor.predict_new({"nodes": [node]}))
+
+
+def _view_of(title: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page shows of one prediction without a neighborhood."""
+    (row,) = answer["predictions"]
+    probabilities = {key[2:]: value for key, value in row.items() if key.startswith("p_")}
+    return {"node": title, "rows": [row], "edges": None, "probabilities": probabilities}
+
+
+def new_node(form: Mapping[str, str], columns: Mapping[str, str] | None) -> dict[str, Any]:
+    """What the fields of the page say of a new node, as `/predict/new` takes it.
+
+    Args:
+        form: `neighbors` has an id a line; `weights` and `features` have numbers with blanks between them; a cell of
+            the column NAME is `column NAME`, empty where it is unknown.
+        columns: the kind of each column that the run reads; None if it reads numbers.
+
+    >>> new_node({"neighbors": "3\\n14", "features": "17:1 230:0.5"}, None)
+    {'id': 'new', 'neighbors': ['3', '14'], 'features': {'17': 1.0, '230': 0.5}}
+    """
+    ids = [line.strip() for line in form["neighbors"].split("\n")]
+    node: dict[str, Any] = {"id": form.get("id", "").strip() or "new", "neighbors": [name for name in ids if name]}
+    if weights := form.get("weights", "").split():
+        node["weights"] = [_number(word, "weights") for word in weights]
+    if columns is None:
+        words = form.get("features", "").split()
+        if all(":" in word for word in words):
+            pairs = (word.split(":", 1) for word in words)
+            node["features"] = {column: _number(value, "features") for column, value in pairs}
+        else:
+            node["features"] = [_number(word, "features") for word in words]
+        return node
+    cells = {name.partition(" ")[2]: text.strip() for name, text in form.items() if name.startswith("column ")}
+    node["columns"] = {
+        name: [_number(word, name) for word in text.split()] if columns.get(name) == "vector" else text or None
+        for name, text in cells.items()
+    }
+    return node
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CvgnnError(f"{what} has {short(text)}, which is not a number") from None
 
 
 def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -111,6 +111,7 @@ class Predictor:
             "prediction_columns": self.columns,
             "layers": run.model.num_layers,
             "new_nodes": self.takes_new,
+            "edge_weights": run.graph.edge_weight is not None,
             "limits": vars(self.limits),
         }
 

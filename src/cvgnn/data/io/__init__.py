@@ -2,3 +2,4 @@
 
 from cvgnn.data.io.dense_features import standardize as standardize
 from cvgnn.data.io.graph_file import read_graph as read_graph
+from cvgnn.data.table_options import TableOptions as TableOptions

@@ -75,8 +75,8 @@ class TableRoles:
         try:
             if not found:
                 has = join_printable(sorted(file.name for file in folder.iterdir())[:10])[:200] or "nothing"
-                what = f"it has no {name}.csv and no {name}.parquet, and it is not a store; it holds: {has}"
-                raise FileError(f"{folder}: {what}")
+                what = f"it has no {name}.csv and no {name}.parquet, and it is not a store; rename yours; it holds"
+                raise FileError(f"{folder}: {what}: {has}")
             both = " and ".join(f"{name}{suffix}" for suffix in found)
             if len(found) > 1:
                 raise FileError(f"{folder}: it has both {both}; remove the one that is not meant")
