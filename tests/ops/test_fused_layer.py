@@ -22,13 +22,14 @@ from cvgnn.ops.fused_layer import (
     ACTIVATIONS,
     Correction,
     HiddenLayer,
+    LazySum,
     Sigma,
     activate_in_place,
     affine,
     hidden_layer,
 )
 from cvgnn.ops.layer_kernels import PART, rows_in_part
-from cvgnn.ops.row_input import DenseRows, LayerInput, LazySum, SparseInput
+from cvgnn.ops.row_input import DenseRows, LayerInput, SparseInput
 from cvgnn.ops.row_sum import Rows
 from cvgnn.training.machine import thread_count
 

@@ -13,9 +13,10 @@ Each function is compiled for CPU tensors and has an equal one in plain torch fo
 from __future__ import annotations
 
 import functools
+import math
 import operator
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
@@ -24,14 +25,14 @@ from torch.nn import functional as F
 
 from cvgnn.errors import CvgnnError
 from cvgnn.ops import layer_kernels as kernels
-from cvgnn.ops.affine import Affine, Products, work_of_row
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import NO_DROPOUT, Dropout
 from cvgnn.ops.layer_kernels import EPS as EPS
-from cvgnn.ops.matmul import NARROW
-from cvgnn.ops.row_input import LayerInput, LazySum
+from cvgnn.ops.matmul import NARROW, input_gradient_into, weight_gradient
+from cvgnn.ops.row_input import LayerInput, LazyRows, SparseInput, multiply_into, part
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
-from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, run_rows
+from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, row_ranges, run_ranges, run_rows
 
 _WORTH_TURNING = 1 << 20  # multiply-adds from which a transposed narrow product saves more than a function call costs
 Activation = Literal["relu", "elu", "gelu"]
@@ -117,20 +118,23 @@ def hidden_layer(
     """
     if (sampled is None) != (transposed is None):
         raise CvgnnError("a sampled sum needs both the matrix and its transpose, for the backward pass")
+    if isinstance(Z, Tensor):
+        Z = Affine(((Z, None),))
+    if Z.like.dtype not in _NUMPY:
+        raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {Z.like.dtype}")
     summed = None
     if sampled is not None and transposed is not None:
         summed = _Sum(sampled, transposed, None if drop is None else mask_weights, correction)
-    if isinstance(Z, Tensor):
-        Z = Affine(((Z, None),))
-    if (like := _like(Z)).dtype not in _NUMPY:
-        raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {like.dtype}")
-    if not use_compiled(like):
-        return _plain_hidden_layer(Z, sigma, drop, summed, own, own_rows)
-    H, mine, out, sent = _fused(Z, sigma, drop, summed, own, own_rows)
-    if summed is None:
-        return HiddenLayer(H, mine, None)
-    aggregate = LazySum(out, functools.partial(summed.rows, H.numpy(), sent), summed.entries)
-    return HiddenLayer(H, mine, aggregate if lazy else aggregate.tensor())
+        own_rows = (sampled.num_rows if own_rows is None else own_rows) if own else 0
+    if not use_compiled(Z.like):
+        H, mine, aggregate = _plain_hidden_layer(Z, sigma, drop, summed, own_rows)
+    else:
+        layer = _Layer(Z, sigma, drop, summed, own_rows)
+        H, mine, variable = layer.apply()
+        aggregate = None if variable is None else LazySum(variable, layer)
+        if aggregate is not None and not lazy:
+            aggregate = aggregate.tensor()
+    return HiddenLayer(H, None if own_rows == 0 else mine, aggregate)
 
 
 def affine(Z: Affine) -> Tensor:
@@ -139,8 +143,8 @@ def affine(Z: Affine) -> Tensor:
     if W is not None and torch.is_grad_enabled() and use_compiled(W) and W.dtype in _NUMPY:
         # Autograd's own products are lighter for few rows, and slow for many rows and few columns (`matmul.NARROW`).
         worth = min(_WORTH_TURNING, WORTH_SHARING) if W.shape[1] <= NARROW else WORTH_SHARING
-        if A.shape[0] * work_of_row(Z.terms) >= worth:
-            return _fused(Z, None, None, None, True)[1]  # type: ignore[no-any-return]
+        if A.shape[0] * Z.row_work >= worth:
+            return _Layer(Z).apply()[1]  # type: ignore[return-value]
     if W is not None and not others and Z.bias is not None:
         A = A.tensor() if isinstance(A, LazySum) else A
         if isinstance(A, Tensor):
@@ -148,26 +152,6 @@ def affine(Z: Affine) -> Tensor:
     each: Iterator[Any] = (A if W is None else A @ W for A, W in Z.terms)
     total: Tensor = functools.reduce(operator.add, each)
     return total if Z.bias is None else total + Z.bias
-
-
-def _like(Z: Affine) -> Tensor:
-    """A tensor with the dtype and the device that `Z` will have."""
-    return next(t for t in reversed(Z.terms[0]) if isinstance(t, Tensor))
-
-
-def _fused(
-    Z: Affine, sigma: Sigma | None, drop: Dropout | None, summed: _Sum | None, own: bool, own_rows: int | None = None
-) -> Any:
-    """`H`, the own rows, the aggregate, which is not computed yet, and `dropout(H)`; `H = Z` without `sigma`."""
-    # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The kernels
-    # read and write each entry, too.
-    like, n = _like(Z), Z.terms[0][0].shape[0]
-    products = Products(Z.terms, row_work=MEMORY_COST * like.shape[1], multiple=kernels.rows_in_part(n))
-    z = np.empty(products.shape, _NUMPY[like.dtype])  # NumPy allocates in a quarter of the time that torch takes
-    kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
-    # Autograd must see every tensor that may need a gradient.
-    variables = (Z.bias, *(Sigma() if sigma is None else sigma)[:2], *products.variables)
-    return _LayerFunction.apply((products, z, kind, drop, summed, own, own_rows), *variables)  # type: ignore[no-untyped-call]
 
 
 def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -200,18 +184,17 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def _plain_hidden_layer(
-    Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own: bool, own_rows: int | None
-) -> HiddenLayer:
+    Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own_rows: int | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same in public torch operations."""
     H = _plain_sigma(affine(Z), sigma)
     sent = dropped(H, drop)
     if summed is None:
-        return HiddenLayer(H.detach(), sent, None)
+        return H.detach(), sent, None
     sampled, transposed, mask_weights, correction = summed
     aggregate = sampled_sum(sampled, transposed, mask_weights, H, sent)
     added = None if correction is None else correction.rows(0, sampled.num_rows)
-    mine = sent[: sampled.num_rows if own_rows is None else own_rows] if own else None
-    return HiddenLayer(H.detach(), mine, aggregate if added is None else aggregate + added)
+    return H.detach(), sent[:own_rows], aggregate if added is None else aggregate + added
 
 
 def dropped(H: Tensor, drop: Dropout | None) -> Tensor:
@@ -237,12 +220,6 @@ class _Sum(NamedTuple):
     mask_weights: MaskWeights | None
     correction: Correction | None
 
-    @property
-    def entries(self) -> int:
-        """The mean number of rows that a row of the sum reads."""
-        sampled = 1 + self.sampled.num_entries // max(self.sampled.num_rows, 1)
-        return sampled + (0 if self.correction is None else self.correction.entries)
-
     def check(self, n: int, dtype: np.dtype[Any]) -> None:
         """Refuse a matrix that does not fit to `n` rows."""
         sources, weight = self.transposed.num_rows, self.sampled.arrays[2].dtype
@@ -252,74 +229,192 @@ class _Sum(NamedTuple):
                 f"{weight}: sampler, features and model must fit together"
             )
 
-    def rows(self, H: Array, sent: Array, first: int, last: int) -> Tensor:
-        """Rows `first..last-1`; mostly the correction, which reads a history from memory."""
-        shape = (last - first, H.shape[1])
-        added = None if self.correction is None else self.correction.rows(first, last)
+
+@final
+class _Layer:
+    """A layer at one step, compiled: its forward pass, and what the backward pass needs of it.
+
+    Args:
+        Z, drop: see `hidden_layer`.
+        sigma: None for `H = Z`.
+        summed: what is summed, or None.
+        own_rows: how many of the first rows of `dropout(H)` are wanted; None for all.
+    """
+
+    def __init__(
+        self, Z: Affine, sigma: Sigma | None = None, drop: Dropout | None = None, summed: _Sum | None = None,
+        own_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        self.terms, self.summed, self.own_rows = Z.terms, summed, own_rows
+        n, d = Z.shape
+        self.z = np.empty((n, d), _NUMPY[Z.like.dtype])  # NumPy allocates in a quarter of the time that torch takes
+        if summed is not None:
+            summed.check(n, self.z.dtype)
+        self.kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
+        self.drop = NO_DROPOUT if drop is None else drop.kernel_arguments
+        # Autograd must see every tensor that may need a gradient.
+        weights = [W for _, W in Z.terms]
+        inputs = [A if isinstance(A, Tensor) else A.variable for A, _ in Z.terms]
+        self.variables = Z.bias, *(sigma or Sigma())[:2], *weights, *inputs
+        # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The
+        # kernels read and write each entry, too.
+        self.ranges = row_ranges(n, MEMORY_COST * d + Z.row_work, multiple=kernels.rows_in_part(n))
+        self.read: list[list[Tensor | SparseInput]] = [[] for _ in self.ranges]
+
+    def apply(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """`H`, a constant; `dropout(H)`, its first `own_rows`; the sum, whose entries are not computed yet."""
+        return _LayerFunction.apply(self, *self.variables)  # type: ignore[no-untyped-call, no-any-return]
+
+    def forward(self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> None:
+        """Compute `h` and `sent`, which are `H` and `dropout(H)`."""
+        z, Z = self.z, torch.from_numpy(self.z)
+        self.h = h = z if self.kind == kernels.NONE else np.empty_like(z)
+        self.sent = sent = h if self.drop is NO_DROPOUT else np.empty_like(h)
+        self.arguments = z, *_parameters(z, bias, gain, shift), self.kind, *self.drop
+        checksums = [0.0] * len(self.ranges)
+
+        def compute(i: int, first: int, last: int) -> None:
+            to = part(Z, first, last)
+            for j, (A, W) in enumerate(self.terms):
+                rows = part(A, first, last) if isinstance(A, Tensor) else A.read(first, last)
+                self.read[i].append(rows)
+                if W is not None:
+                    multiply_into(to, rows, W, add=j > 0)
+                else:
+                    to.add_(rows) if j else to.copy_(rows)  # type: ignore[arg-type]
+            # While a thread has the rows in its cache.
+            checksums[i] = kernels.forward(*self.arguments, h, sent, first, last)
+
+        run_ranges(compute, self.ranges)
+        if not math.isfinite(sum(checksums)) and self.kind != kernels.NONE and not np.isfinite(h).all():
+            self.sent = np.full_like(h, np.nan)  # see `hidden_layer`
+
+    def backward(self, d_own: Tensor | None, d_out: Tensor | None, needs: Sequence[bool]) -> Iterator[Tensor | None]:
+        """The gradients of the `variables` that need one; those of `dropout(H)` and of the sum are given."""
+        z, terms = self.z, self.terms
+        n, d = z.shape
+        dz, nothing = np.empty_like(z), z[:0]
+        dZ = torch.from_numpy(dz)
+        sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), z.dtype)
+        own, out = (nothing if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
+        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), nothing[:, 0])
+        mask_weight = nothing[:, 0]
+        if self.summed is not None and d_out is not None:
+            transposed = self.summed.transposed.arrays
+            if self.summed.mask_weights is not None:
+                mask_weight = self.summed.mask_weights.transposed.arrays[2]
+        of_weights, of_inputs = needs[3 : 3 + len(terms)], needs[3 + len(terms) :]
+        parts: list[list[Tensor]] = [[dZ] * len(self.ranges) for _ in terms]
+        # The gradient of a term without weight is dZ itself.
+        d_inputs = [
+            None if not needed else dZ if W is None else dZ.new_empty(n, len(W))
+            for (_, W), needed in zip(terms, of_inputs, strict=True)
+        ]
+
+        def compute(i: int, first: int, last: int) -> None:
+            kernels.backward(
+                out, *transposed, mask_weight, own, self.h, self.sent, *self.arguments, dz, sums, first, last
+            )
+            d_rows = part(dZ, first, last)
+            for j, (rows, (_, W), dA) in enumerate(zip(self.read[i], terms, d_inputs, strict=True)):
+                if of_weights[j] and isinstance(rows, Tensor):
+                    parts[j][i] = weight_gradient(rows, d_rows)
+                if dA is not None and W is not None:
+                    input_gradient_into(part(dA, first, last), d_rows, W)
+
+        run_ranges(compute, self.ranges)
+        total = sums.sum(axis=0)
+        yield from (torch.from_numpy(total[i]) if needs[i] else None for i in range(3))
+        for (A, _), needed, each in zip(terms, of_weights, parts, strict=True):
+            if needed and isinstance(A, SparseInput):
+                # The threads share it by columns, so that no two of them write to one place.
+                yield A.weight_gradient(dZ)
+            else:
+                # In the order of the rows, whichever thread was first. Autograd copies what others refer to, too.
+                yield functools.reduce(Tensor.add_, [each.pop(0) for _ in self.ranges]) if needed else None
+        yield from d_inputs
+
+
+class _LayerFunction(torch.autograd.Function):
+    """A `_Layer` for autograd, which keeps it for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, layer: _Layer, *variables: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*variables)
+        ctx.layer = layer
+        layer.forward(*variables[:3])
+        H, own = torch.from_numpy(layer.h), torch.from_numpy(layer.sent[: layer.own_rows])
+        ctx.mark_non_differentiable(H)
+        if layer.summed is None:
+            return H, own, None
+        return H, own, torch.from_numpy(np.empty((layer.summed.sampled.num_rows, H.shape[1]), layer.h.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors  # torch raises an error if one of them was changed
+        if torch.is_grad_enabled():  # create_graph=True
+            raise CvgnnError(
+                "a fused layer has one derivative; for a second one compute within cvgnn.ops.backend.plain()"
+            )
+        return None, *ctx.layer.backward(d_own, d_out, ctx.needs_input_grad[1:])
+
+
+@final
+class LazySum(LazyRows):
+    """`P^ dropout(H) + correction`, `[m, d]`, whose rows are summed when they are read.
+
+    So a thread sums the rows of its range and multiplies them while they are in its cache, without waiting for others.
+
+    Args:
+        variable: what autograd knows as an output of the layer of `H`; its entries are not computed.
+        layer: has computed `H`.
+    """
+
+    def __init__(self, variable: Tensor, layer: _Layer) -> None:
+        self.variable: Tensor = variable
+        self.shape = variable.shape[0], variable.shape[1]
+        self._layer = layer
+        assert layer.summed is not None
+        self._sum = sampled, *_, correction = layer.summed
+        # The mean number of rows that a row of the sum reads.
+        entries = (
+            1 + sampled.num_entries // max(sampled.num_rows, 1) + (0 if correction is None else correction.entries)
+        )
+        self._sum_work = MEMORY_COST * self.shape[1] * entries
+
+    def read(self, first: int, last: int) -> Tensor:
+        """See `LazyRows.read`. Most of it is the correction, which reads a history from memory."""
+        sampled, _, mask, correction = self._sum
+        H, shape = self._layer.h, (last - first, self.shape[1])
+        added = None if correction is None else correction.rows(first, last)
         if added is not None and (added.shape != shape or _NUMPY.get(added.dtype) != H.dtype):
             raise CvgnnError(
                 f"the estimator's correction is {added.dtype} of shape {list(added.shape)}, the layer needs "
                 f"torch.{H.dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
             )
         out = np.zeros(shape, H.dtype) if added is None else added.contiguous().numpy()
-        indptr, indices, weight = self.sampled.arrays
-        mask_weight = weight[:0] if self.mask_weights is None else self.mask_weights.sampled.arrays[2]
-        kernels.aggregate(indptr[first : last + 1], indices, weight, mask_weight, H, sent, out, 0, last - first)
+        indptr, indices, weight = sampled.arrays
+        mask_weight = weight[:0] if mask is None else mask.sampled.arrays[2]
+        kernels.aggregate(
+            indptr[first : last + 1], indices, weight, mask_weight, H, self._layer.sent, out, 0, last - first
+        )
         return torch.from_numpy(out)
 
+    def row_work(self, d: int) -> int:
+        """See `LazyRows.row_work`."""
+        return self._sum_work + self.shape[1] * d
 
-class _LayerFunction(torch.autograd.Function):
-    """`_fused` for autograd. The graph keeps `layer`, the kernels' arguments, for the backward pass."""
+    def tensor(self) -> Tensor:
+        """All rows, differentiable."""
+        out = self.variable.detach()  # autograd must not see a change when two layers ask for it
 
-    @staticmethod
-    def forward(ctx: Any, given: tuple[Any, ...], *variables: Tensor | None) -> tuple[Any, ...]:
-        products, z, kind, drop, summed, own, own_rows = given
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*variables)
-        (n, d), h = z.shape, z if kind == kernels.NONE else np.empty_like(z)
-        if summed is not None:
-            summed.check(n, z.dtype)
-        sent = h if drop is None else np.empty_like(h)
-        layer = (z, *_parameters(z, *variables[:3]), kind, *(NO_DROPOUT if drop is None else drop.kernel_arguments))
-        checksums = [0.0] * len(products.ranges)
+        def compute(_: int, first: int, last: int) -> None:
+            part(out, first, last).copy_(self.read(first, last))
 
-        def activate(i: int, first: int, last: int) -> None:
-            checksums[i] = kernels.forward(*layer, h, sent, first, last)
+        run_ranges(compute, row_ranges(self.shape[0], self._sum_work))
+        return self.variable
 
-        products.forward(torch.from_numpy(z), activate)
-        if kind != kernels.NONE and not np.isfinite(checksums).all() and not np.isfinite(h).all():
-            sent = np.full_like(h, np.nan)  # see `hidden_layer`
-        ctx.products, ctx.summed, ctx.h, ctx.sent, ctx.layer = products, summed, h, sent, layer
-        H = torch.from_numpy(h)
-        ctx.mark_non_differentiable(H)
-        if summed is None:
-            return H, torch.from_numpy(sent), None, sent
-        m = summed.sampled.num_rows
-        mine = torch.from_numpy(sent[: m if own_rows is None else own_rows]) if own else None
-        return H, mine, torch.from_numpy(np.empty((m, d), h.dtype)), sent
-
-    @staticmethod
-    def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None, __: None) -> tuple[Tensor | None, ...]:
-        _ = ctx.saved_tensors  # torch raises an error if one of them was changed
-        if torch.is_grad_enabled():  # create_graph=True
-            raise CvgnnError(
-                "a fused layer has one derivative; for a second one compute within cvgnn.ops.backend.plain()"
-            )
-        z, bias, *_ = ctx.layer
-        n, d = z.shape
-        dz, mask_weight = np.empty_like(z), bias[:0]
-        sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), z.dtype)
-        own, out = (z[:0] if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
-        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), bias[:0])
-        if ctx.summed is not None and d_out is not None:
-            transposed = ctx.summed.transposed.arrays
-            if ctx.summed.mask_weights is not None:
-                mask_weight = ctx.summed.mask_weights.transposed.arrays[2]
-
-        def fill(_: int, first: int, last: int) -> None:
-            kernels.backward(out, *transposed, mask_weight, own, ctx.h, ctx.sent, *ctx.layer, dz, sums, first, last)
-
-        _, *needs = ctx.needs_input_grad
-        gradients = tuple(ctx.products.backward(torch.from_numpy(dz), fill, needs[3:]))
-        total = sums.sum(axis=0)
-        return None, *(torch.from_numpy(total[i]) if needs[i] else None for i in range(3)), *gradients
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`A W`, differentiable in both."""
+        return self.tensor() @ other

@@ -21,7 +21,7 @@ from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.history_write import first_outside
 from cvgnn.ops.matmul import product_into, weight_gradient
 from cvgnn.ops.row_sum import Array, Rows, linear_map, weighted_sum
-from cvgnn.ops.threads import MEMORY_COST, row_ranges, run_ranges, run_rows
+from cvgnn.ops.threads import MEMORY_COST, run_rows
 
 ELEMENTS_PER_CHUNK = 1 << 23
 """The size of a chunk of rows when all nodes are read; it bounds the memory of a converted copy."""
@@ -234,20 +234,20 @@ class SparseInput(RowInput):
 
     def weight_gradient(self, dZ: Tensor) -> Tensor:
         """See `RowInput.weight_gradient`."""
-        dW = torch.zeros(self.shape[1], dZ.shape[1], dtype=dZ.dtype, device=dZ.device)
         if not use_compiled(dZ):
             row, entries, _ = self._entries()
             _, indices, values = self._tensors
+            dW = dZ.new_zeros(self.shape[1], dZ.shape[1])
             return dW.index_add_(0, indices[entries].long(), values[entries, None] * dZ[row])
-        arrays = self.arrays
-        dz, dw = dZ.contiguous().numpy(), dW.numpy()
+        arrays, dz = self.arrays, dZ.contiguous().numpy()
+        dw = np.zeros((self.shape[1], dZ.shape[1]), dz.dtype)
         run_rows(
             lambda a, b: sparse_matmul.accumulate(*arrays, dz, dw, a, b),
             dZ.shape[1],
             width=self._mean_entries * self.shape[0],
             multiple=_COLUMNS,
         )
-        return dW
+        return torch.from_numpy(dw)
 
     @property
     def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -266,47 +266,6 @@ class SparseInput(RowInput):
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         row = torch.repeat_interleave(torch.arange(len(ids), device=indptr.device), counts)
         return row, torch.arange(row.numel(), device=indptr.device) - offsets[row] + indptr[ids][row], offsets
-
-
-@final
-class LazySum(LazyRows):
-    """`P^ dropout(H) + correction`, `[m, d]`, whose rows are summed when they are read.
-
-    So a thread sums the rows of its range and multiplies them while they are in its cache, without waiting for others.
-
-    Args:
-        variable: what autograd knows as an output of the layer of `H`; its entries are not computed.
-        compute: computes rows `first..last-1`; called from several threads.
-        entries: the mean number of rows that one sum reads.
-    """
-
-    def __init__(self, variable: Tensor, compute: Callable[[int, int], Tensor], entries: int) -> None:
-        self.variable: Tensor = variable
-        self.shape = variable.shape[0], variable.shape[1]
-        self._compute = compute
-        self._sum_work = MEMORY_COST * self.shape[1] * entries
-
-    def read(self, first: int, last: int) -> Tensor:
-        """See `LazyRows.read`."""
-        return self._compute(first, last)
-
-    def row_work(self, d: int) -> int:
-        """See `LazyRows.row_work`."""
-        return self._sum_work + self.shape[1] * d
-
-    def tensor(self) -> Tensor:
-        """All rows, differentiable."""
-        out = self.variable.detach().numpy()  # an array: autograd must not see a change when two layers ask for it
-
-        def compute(_: int, first: int, last: int) -> None:
-            out[first:last] = self._compute(first, last).numpy()
-
-        run_ranges(compute, row_ranges(self.shape[0], self._sum_work))
-        return self.variable
-
-    def matmul(self, other: Tensor, /) -> Tensor:
-        """`A W`, differentiable in both."""
-        return self.tensor() @ other
 
 
 def multiply_into(Z: Tensor, A: Tensor | SparseInput, W: Tensor, *, add: bool) -> None:
