@@ -191,7 +191,7 @@ class Network(nn.Module):
             `H^(k)` and `S^(k)`, the estimate of its aggregate, for each hidden layer; at last the logits.
         """
         layers: list[Conv] = list(self.layers)  # type: ignore[arg-type]
-        K, head, (aggregated, own) = len(layers), self.head, self.reads
+        K, (aggregated, own) = len(layers), self.reads
         if batch is not None and len(batch.blocks) != K - 1:
             raise CvgnnError(
                 f"the batch was drawn for {len(batch.blocks) + 1} layers, the model has {K}: give the sampler "
@@ -207,21 +207,15 @@ class Network(nn.Module):
         for k, layer in enumerate(layers, start=1):
             # An Affine is not computed here: the fused layer forms Z row by row together with sigma and the sum.
             Z = self.affine_of(layer, x, refresh)
-            if k == K and head is None:
+            if k == K and self.head is None:
                 yield f"Z^({K})", affine(Z)
                 return
             if linear:
                 yield f"Z^({k})", affine(Z)
-            lazy = k < K and layers[k].only_multiplies and not linear
             out = estimator.propagate(
-                k,
-                batch,
-                Z,
-                self.sigma_of(layer),
-                drop=self._dropout_at(estimator, batch, k),
-                own=self._own[k],
-                lazy=lazy,
-            )
+                k, batch, Z, self.sigma_of(layer), drop=self._dropout_at(estimator, batch, k), own=self._own[k],
+                lazy=k < K and layers[k].only_multiplies and not linear,
+            )  # fmt: skip
             yield f"H^({k})", out.H
             if isinstance(out.aggregate, Tensor):
                 yield f"S^({k})", out.aggregate
@@ -231,10 +225,10 @@ class Network(nn.Module):
             x = Inputs(unread if out.aggregate is None else out.aggregate, own_rows, own_rows if k == 1 else x.initial)
             if x.initial is not None and own_rows is not None:  # nodes of the layers above come first in all of them
                 x = x._replace(initial=x.initial[: len(own_rows)])
-        assert head is not None
         if jumps:
             x = x._replace(own=torch.cat([rows[: len(jumps[-1])] for rows in jumps], dim=1))
-        yield f"Z^({K + 1})", affine(head(x))
+        assert self.head is not None
+        yield f"Z^({K + 1})", affine(self.head(x))
 
     def affine_of(self, layer: Conv, x: Inputs, refresh: bool) -> Affine:
         """`Z` of a layer, with its residual and a BatchNorm folded in."""
@@ -266,8 +260,7 @@ class Network(nn.Module):
         p = self.dropout if k else self.input_dropout
         if p == 0.0 or batch is None or not self.training:
             return None
-        drop = Dropout.at(p, seed=self.seed, step=batch.step, k=k, own=own)
-        return drop._replace(rows=estimator.row_numbers(k, batch))
+        return Dropout.at(p, seed=self.seed, step=batch.step, k=k, own=own, rows=estimator.row_numbers(k, batch))
 
 
 class GCN(Network):

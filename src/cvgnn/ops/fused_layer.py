@@ -253,9 +253,9 @@ class _Layer:
         self.kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
         self.drop = NO_DROPOUT if drop is None else drop.kernel_arguments
         # Autograd must see every tensor that may need a gradient.
-        weights = [W for _, W in Z.terms]
-        inputs = [A if isinstance(A, Tensor) else A.variable for A, _ in Z.terms]
-        self.variables = Z.bias, *(sigma or Sigma())[:2], *weights, *inputs
+        inputs, weights = zip(*Z.terms, strict=True)
+        variables = [A if isinstance(A, Tensor) else A.variable for A in inputs]
+        self.variables = Z.bias, *(sigma or Sigma())[:2], *weights, *variables
         # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The
         # kernels read and write each entry, too.
         self.ranges = row_ranges(n, MEMORY_COST * d + Z.row_work, multiple=kernels.rows_in_part(n))

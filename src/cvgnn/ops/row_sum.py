@@ -151,7 +151,7 @@ def _compiled_sum(rows: Rows, table: Tensor) -> Tensor:
         tables: tuple[Array, ...] = (table.view(torch.uint16).numpy(),)
     else:
         kernel, out = layer_kernels.aggregate, np.zeros(shape, weight.dtype)
-        tables = (weight[:0], table.numpy(), table.numpy())
+        tables = (weight[:0], *[table.numpy()] * 2)
     run_rows(
         lambda first, last: kernel(indptr, indices, weight, *tables, out, first, last),
         shape[0],
