@@ -6,6 +6,7 @@ Legend: `Z^(k+1) = conv(aggregate of H^(k), own H^(k))`, `H^(k+1) = sigma(Z^(k+1
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args
 
@@ -169,12 +170,10 @@ class Network(nn.Module):
             `[|r^(K)|, C]`.
         """
         try:
-            for _, value in self.trace(batch, estimator):  # noqa: B007
-                pass
+            return collections.deque(self.trace(batch, estimator), maxlen=1).pop()[1]
         except BaseException:
             estimator.discard()  # of half a step nothing is written
             raise
-        return value
 
     def trace(
         self, batch: Batch | None, estimator: Estimator, *, linear: bool = False, refresh: bool = False

@@ -40,18 +40,6 @@ ACTIVATIONS: tuple[str, ...] = get_args(Activation)  # in the order of the kerne
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
 
-class Correction(NamedTuple):
-    """What an estimator adds to a sampled sum.
-
-    Args:
-        rows: returns its rows `first..last-1`, a new constant, or None for zero; called from several threads.
-        entries: the mean number of table rows that one row reads, to decide on threads.
-    """
-
-    rows: Callable[[int, int], Tensor | None]
-    entries: int = 0
-
-
 class MaskWeights(NamedTuple):
     """`S = sqrt(f) P` beside a sampled matrix `P^ = f P` with the same entries, and its transpose (estimator `cvd`).
 
@@ -61,6 +49,25 @@ class MaskWeights(NamedTuple):
 
     sampled: Rows
     transposed: Rows
+
+
+class NeighborSum(NamedTuple):
+    """`P^ dropout(H) + correction`, or with `mask_weights`, `S`: `P^ H + S (dropout(H) - H) + correction`.
+
+    Args:
+        sampled: `P^`, `[m, n]`.
+        transposed: `P^` transposed, for the backward pass.
+        mask_weights: `S`; it has no effect without dropout. None: the mask has the weights of `P^`.
+        correction: what the estimator adds: returns its rows `first..last-1`, a new constant, or None for zero. Called
+            from several threads.
+        entries: the mean number of table rows that a row of the correction reads, to decide on threads.
+    """
+
+    sampled: Rows
+    transposed: Rows
+    mask_weights: MaskWeights | None = None
+    correction: Callable[[int, int], Tensor | None] | None = None
+    entries: int = 0
 
 
 class Sigma(NamedTuple):
@@ -91,50 +98,45 @@ def hidden_layer(
     sigma: Sigma,
     *,
     drop: Dropout | None = None,
-    sampled: Rows | None = None,
-    transposed: Rows | None = None,
-    mask_weights: MaskWeights | None = None,
-    correction: Correction | None = None,
+    summed: NeighborSum | None = None,
     own: bool = False,
     own_rows: int | None = None,
     lazy: bool = False,
 ) -> HiddenLayer:
-    """`H = act([LayerNorm] Z)` and `P^ dropout(H) + correction`, differentiable in all that makes `Z` and in `sigma`.
+    """`H = act([LayerNorm] Z)` and a sum of rows of `dropout(H)`, differentiable in all that makes `Z` and in `sigma`.
 
-    With `mask_weights` the sum is `P^ H + S (dropout(H) - H)`. If an entry of `H` is infinite or NaN, all of
-    `dropout(H)` is NaN: dropout could hide the entry from the loss, while the history would keep it.
+    If an entry of `H` is infinite or NaN, all of `dropout(H)` is NaN: dropout could hide the entry from the loss, while
+    the history would keep it.
 
     Args:
         Z: `[n, d]`.
         sigma: the norm's parameters and the activation.
         drop: what to drop, or None.
-        sampled: `P^`, `[m, n]`; None to sum nothing.
-        transposed: `P^` transposed.
-        mask_weights: `S`; it has no effect without dropout. None: the mask has the weights of `P^`.
-        correction: what the estimator adds to the sum; None for nothing.
+        summed: what to sum, or None.
         own: whether the targets' own rows are wanted.
         own_rows: how many of the first rows these are, if not all targets have a row.
         lazy: whether the aggregate may be a `LazySum`, for a layer that only multiplies it.
     """
-    if (sampled is None) != (transposed is None):
-        raise CvgnnError("a sampled sum needs both the matrix and its transpose, for the backward pass")
     if isinstance(Z, Tensor):
         Z = Affine(((Z, None),))
     if Z.like.dtype not in _NUMPY:
         raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {Z.like.dtype}")
-    summed = None
-    if sampled is not None and transposed is not None:
-        summed = _Sum(sampled, transposed, None if drop is None else mask_weights, correction)
-        own_rows = (sampled.num_rows if own_rows is None else own_rows) if own else 0
+    if summed is None:
+        own_rows = None
+    else:
+        own_rows = summed.sampled.num_rows if own_rows is None else own_rows
+        if drop is None and summed.mask_weights is not None:
+            summed = summed._replace(mask_weights=None)
     if not use_compiled(Z.like):
         H, mine, aggregate = _plain_hidden_layer(Z, sigma, drop, summed, own_rows)
-    else:
-        layer = _Layer(Z, sigma, drop, summed, own_rows)
-        H, mine, variable = layer.apply()
-        aggregate = None if variable is None else LazySum(variable, layer)
-        if aggregate is not None and not lazy:
-            aggregate = aggregate.tensor()
-    return HiddenLayer(H, None if own_rows == 0 else mine, aggregate)
+        return HiddenLayer(H, mine if own or summed is None else None, aggregate)
+    layer = _Layer(Z, sigma, drop, summed, own_rows)
+    mine, variable = layer.apply()
+    H = torch.from_numpy(layer.h)
+    if summed is None:
+        return HiddenLayer(H, mine, None)
+    lazy_sum = LazySum(variable, layer, summed)
+    return HiddenLayer(H, mine if own else None, lazy_sum if lazy else lazy_sum.tensor())
 
 
 def affine(Z: Affine) -> Tensor:
@@ -144,7 +146,7 @@ def affine(Z: Affine) -> Tensor:
         # Autograd's own products are lighter for few rows, and slow for many rows and few columns (`matmul.NARROW`).
         worth = min(_WORTH_TURNING, WORTH_SHARING) if W.shape[1] <= NARROW else WORTH_SHARING
         if A.shape[0] * Z.row_work >= worth:
-            return _Layer(Z).apply()[1]  # type: ignore[return-value]
+            return _Layer(Z).apply()[0]
     if W is not None and not others and Z.bias is not None:
         A = A.tensor() if isinstance(A, LazySum) else A
         if isinstance(A, Tensor):
@@ -166,9 +168,10 @@ def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
 
 def _parameters(z: Array, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> tuple[Array, ...]:
     """For the kernels: bias, gain, shift, and room for LayerNorm's statistics; no bias is 0, no LayerNorm is empty."""
-    mean, inverse = np.empty((2, 0 if gain is None else len(z)), z.dtype)
     b = np.zeros(z.shape[1], z.dtype) if bias is None else bias.detach().numpy()
-    return b, *(b[:0] if p is None else p.detach().numpy() for p in (gain, shift)), mean, inverse
+    if gain is None or shift is None:
+        return b, b[:0], b[:0], b[:0], b[:0]
+    return b, gain.detach().numpy(), shift.detach().numpy(), np.empty(len(z), z.dtype), np.empty(len(z), z.dtype)
 
 
 def _plain_sigma(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -184,16 +187,15 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def _plain_hidden_layer(
-    Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own_rows: int | None
+    Z: Affine, sigma: Sigma, drop: Dropout | None, summed: NeighborSum | None, own_rows: int | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same in public torch operations."""
     H = _plain_sigma(affine(Z), sigma)
     sent = dropped(H, drop)
     if summed is None:
         return H.detach(), sent, None
-    sampled, transposed, mask_weights, correction = summed
-    aggregate = sampled_sum(sampled, transposed, mask_weights, H, sent)
-    added = None if correction is None else correction.rows(0, sampled.num_rows)
+    aggregate = sampled_sum(summed.sampled, summed.transposed, summed.mask_weights, H, sent)
+    added = None if summed.correction is None else summed.correction(0, summed.sampled.num_rows)
     return H.detach(), sent[:own_rows], aggregate if added is None else aggregate + added
 
 
@@ -212,46 +214,35 @@ def sampled_sum(sampled: Rows, transposed: Rows, mask: MaskWeights | None, H: Te
     return differentiable_sum(*mask, sent) + differentiable_sum(rest, rest_transposed, H)
 
 
-class _Sum(NamedTuple):
-    """`P^ H + S (dropout(H) - H) + correction`, `S = P^` without `mask_weights`; see `hidden_layer`."""
-
-    sampled: Rows
-    transposed: Rows
-    mask_weights: MaskWeights | None
-    correction: Correction | None
-
-    def check(self, n: int, dtype: np.dtype[Any]) -> None:
-        """Refuse a matrix that does not fit to `n` rows."""
-        sources, weight = self.transposed.num_rows, self.sampled.arrays[2].dtype
-        if sources != n or weight != dtype:
-            raise CvgnnError(
-                f"the layer computed {n} rows of {dtype}, but its block has {sources} sources and weights of "
-                f"{weight}: sampler, features and model must fit together"
-            )
-
-
 @final
 class _Layer:
     """A layer at one step, compiled: its forward pass, and what the backward pass needs of it.
 
     Args:
-        Z, drop: see `hidden_layer`.
+        Z, drop, summed: see `hidden_layer`.
         sigma: None for `H = Z`.
-        summed: what is summed, or None.
         own_rows: how many of the first rows of `dropout(H)` are wanted; None for all.
     """
 
     def __init__(
-        self, Z: Affine, sigma: Sigma | None = None, drop: Dropout | None = None, summed: _Sum | None = None,
+        self,
+        Z: Affine,
+        sigma: Sigma | None = None,
+        drop: Dropout | None = None,
+        summed: NeighborSum | None = None,
         own_rows: int | None = None,
-    ) -> None:  # fmt: skip
-        self.terms, self.summed, self.own_rows = Z.terms, summed, own_rows
+    ) -> None:
         n, d = Z.shape
+        self.terms, self.drop, self.summed, self.own_rows = Z.terms, drop, summed, own_rows
+        self.kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
         self.z = np.empty((n, d), _NUMPY[Z.like.dtype])  # NumPy allocates in a quarter of the time that torch takes
         if summed is not None:
-            summed.check(n, self.z.dtype)
-        self.kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
-        self.drop = NO_DROPOUT if drop is None else drop.kernel_arguments
+            sources, weight = summed.transposed.num_rows, summed.sampled.arrays[2].dtype
+            if sources != n or weight != self.z.dtype:
+                raise CvgnnError(
+                    f"the layer computed {n} rows of {self.z.dtype}, but its block has {sources} sources and weights "
+                    f"of {weight}: sampler, features and model must fit together"
+                )
         # Autograd must see every tensor that may need a gradient.
         inputs, weights = zip(*Z.terms, strict=True)
         variables = [A if isinstance(A, Tensor) else A.variable for A in inputs]
@@ -261,16 +252,17 @@ class _Layer:
         self.ranges = row_ranges(n, MEMORY_COST * d + Z.row_work, multiple=kernels.rows_in_part(n))
         self.read: list[list[Tensor | SparseInput]] = [[] for _ in self.ranges]
 
-    def apply(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`H`, a constant; `dropout(H)`, its first `own_rows`; the sum, whose entries are not computed yet."""
-        return _LayerFunction.apply(self, *self.variables)  # type: ignore[no-untyped-call, no-any-return]
+    def apply(self) -> tuple[Tensor, Tensor]:
+        """The own rows, and the sum, whose entries are not computed yet, if there is one."""
+        return _LayerFunction.apply(self, *self.variables)  # type: ignore[no-any-return, no-untyped-call]
 
     def forward(self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> None:
-        """Compute `h` and `sent`, which are `H` and `dropout(H)`."""
+        """Compute `H` and `dropout(H)`, the arrays `h` and `sent`."""
         z, Z = self.z, torch.from_numpy(self.z)
         self.h = h = z if self.kind == kernels.NONE else np.empty_like(z)
-        self.sent = sent = h if self.drop is NO_DROPOUT else np.empty_like(h)
-        self.arguments = z, *_parameters(z, bias, gain, shift), self.kind, *self.drop
+        self.sent = sent = h if self.drop is None else np.empty_like(h)
+        drop = NO_DROPOUT if self.drop is None else self.drop.kernel_arguments
+        self.arguments = arguments = (z, *_parameters(z, bias, gain, shift), self.kind, *drop)
         checksums = [0.0] * len(self.ranges)
 
         def compute(i: int, first: int, last: int) -> None:
@@ -282,27 +274,25 @@ class _Layer:
                     multiply_into(to, rows, W, add=j > 0)
                 else:
                     to.add_(rows) if j else to.copy_(rows)  # type: ignore[arg-type]
-            # While a thread has the rows in its cache.
-            checksums[i] = kernels.forward(*self.arguments, h, sent, first, last)
+            checksums[i] = kernels.forward(*arguments, h, sent, first, last)  # while the rows are in the thread's cache
 
         run_ranges(compute, self.ranges)
         if not math.isfinite(sum(checksums)) and self.kind != kernels.NONE and not np.isfinite(h).all():
             self.sent = np.full_like(h, np.nan)  # see `hidden_layer`
 
     def backward(self, d_own: Tensor | None, d_out: Tensor | None, needs: Sequence[bool]) -> Iterator[Tensor | None]:
-        """The gradients of the `variables` that need one; those of `dropout(H)` and of the sum are given."""
+        """The gradients of the `variables` that need one, from those of `dropout(H)` and of the sum."""
         z, terms = self.z, self.terms
         n, d = z.shape
-        dz, nothing = np.empty_like(z), z[:0]
+        none = z[:0]
+        own, out = (none if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
+        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), none[:, 0], none[:, 0])
+        if self.summed is not None and d_out is not None:
+            mask = self.summed.mask_weights
+            transposed = _entries(self.summed.transposed, mask and mask.transposed)
+        dz = np.empty_like(z)
         dZ = torch.from_numpy(dz)
         sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), z.dtype)
-        own, out = (nothing if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
-        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), nothing[:, 0])
-        mask_weight = nothing[:, 0]
-        if self.summed is not None and d_out is not None:
-            transposed = self.summed.transposed.arrays
-            if self.summed.mask_weights is not None:
-                mask_weight = self.summed.mask_weights.transposed.arrays[2]
         of_weights, of_inputs = needs[3 : 3 + len(terms)], needs[3 + len(terms) :]
         parts: list[list[Tensor]] = [[dZ] * len(self.ranges) for _ in terms]
         # The gradient of a term without weight is dZ itself.
@@ -312,9 +302,7 @@ class _Layer:
         ]
 
         def compute(i: int, first: int, last: int) -> None:
-            kernels.backward(
-                out, *transposed, mask_weight, own, self.h, self.sent, *self.arguments, dz, sums, first, last
-            )
+            kernels.backward(out, *transposed, own, self.h, self.sent, *self.arguments, dz, sums, first, last)
             d_rows = part(dZ, first, last)
             for j, (rows, (_, W), dA) in enumerate(zip(self.read[i], terms, d_inputs, strict=True)):
                 if of_weights[j] and isinstance(rows, Tensor):
@@ -323,7 +311,7 @@ class _Layer:
                     input_gradient_into(part(dA, first, last), d_rows, W)
 
         run_ranges(compute, self.ranges)
-        total = sums.sum(axis=0)
+        total = np.add.reduce(sums)
         yield from (torch.from_numpy(total[i]) if needs[i] else None for i in range(3))
         for (A, _), needed, each in zip(terms, of_weights, parts, strict=True):
             if needed and isinstance(A, SparseInput):
@@ -335,23 +323,26 @@ class _Layer:
         yield from d_inputs
 
 
+def _entries(rows: Rows, mask_weights: Rows | None) -> tuple[Array, ...]:
+    """A matrix for the kernels, and the weights of the mask, which are empty if they are not its own."""
+    weight = rows.arrays[2]
+    return *rows.arrays, weight[:0] if mask_weights is None else mask_weights.arrays[2]
+
+
 class _LayerFunction(torch.autograd.Function):
     """A `_Layer` for autograd, which keeps it for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, layer: _Layer, *variables: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(ctx: Any, layer: _Layer, *variables: Tensor | None) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*variables)
         ctx.layer = layer
         layer.forward(*variables[:3])
-        H, own = torch.from_numpy(layer.h), torch.from_numpy(layer.sent[: layer.own_rows])
-        ctx.mark_non_differentiable(H)
-        if layer.summed is None:
-            return H, own, None
-        return H, own, torch.from_numpy(np.empty((layer.summed.sampled.num_rows, H.shape[1]), layer.h.dtype))
+        own, summed = torch.from_numpy(layer.sent[: layer.own_rows]), layer.summed
+        return own, None if summed is None else own.new_empty(summed.sampled.num_rows, own.shape[1])
 
     @staticmethod
-    def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch raises an error if one of them was changed
         if torch.is_grad_enabled():  # create_graph=True
             raise CvgnnError(
@@ -369,36 +360,30 @@ class LazySum(LazyRows):
     Args:
         variable: what autograd knows as an output of the layer of `H`; its entries are not computed.
         layer: has computed `H`.
+        summed: what is summed.
     """
 
-    def __init__(self, variable: Tensor, layer: _Layer) -> None:
+    def __init__(self, variable: Tensor, layer: _Layer, summed: NeighborSum) -> None:
         self.variable: Tensor = variable
         self.shape = variable.shape[0], variable.shape[1]
-        self._layer = layer
-        assert layer.summed is not None
-        self._sum = sampled, *_, correction = layer.summed
+        self._h, self._sent, self._correction = layer.h, layer.sent, summed.correction
+        self._matrix = _entries(summed.sampled, summed.mask_weights and summed.mask_weights.sampled)
         # The mean number of rows that a row of the sum reads.
-        entries = (
-            1 + sampled.num_entries // max(sampled.num_rows, 1) + (0 if correction is None else correction.entries)
-        )
+        entries = 1 + summed.sampled.num_entries // max(1, self.shape[0]) + summed.entries
         self._sum_work = MEMORY_COST * self.shape[1] * entries
 
     def read(self, first: int, last: int) -> Tensor:
         """See `LazyRows.read`. Most of it is the correction, which reads a history from memory."""
-        sampled, _, mask, correction = self._sum
-        H, shape = self._layer.h, (last - first, self.shape[1])
-        added = None if correction is None else correction.rows(first, last)
-        if added is not None and (added.shape != shape or _NUMPY.get(added.dtype) != H.dtype):
+        shape, dtype = (last - first, self.shape[1]), self._h.dtype
+        added = None if self._correction is None else self._correction(first, last)
+        if added is not None and (added.shape != shape or _NUMPY.get(added.dtype) != dtype):
             raise CvgnnError(
                 f"the estimator's correction is {added.dtype} of shape {list(added.shape)}, the layer needs "
-                f"torch.{H.dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
+                f"torch.{dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
             )
-        out = np.zeros(shape, H.dtype) if added is None else added.contiguous().numpy()
-        indptr, indices, weight = sampled.arrays
-        mask_weight = weight[:0] if mask is None else mask.sampled.arrays[2]
-        kernels.aggregate(
-            indptr[first : last + 1], indices, weight, mask_weight, H, self._layer.sent, out, 0, last - first
-        )
+        out = np.zeros(shape, dtype) if added is None else added.contiguous().numpy()
+        indptr, *entries = self._matrix
+        kernels.aggregate(indptr[first : last + 1], *entries, self._h, self._sent, out, 0, last - first)
         return torch.from_numpy(out)
 
     def row_work(self, d: int) -> int:
