@@ -6,6 +6,7 @@ They are read lazily: a thread reads the rows of its own range and multiplies th
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias, final
@@ -18,7 +19,7 @@ from cvgnn.errors import CvgnnError
 from cvgnn.ops import layer_kernels, sparse_matmul
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.history_write import first_outside
+from cvgnn.ops.history_write import checked_ids
 from cvgnn.ops.matmul import product_into, weight_gradient
 from cvgnn.ops.row_sum import Array, Rows, linear_map, weighted_sum
 from cvgnn.ops.threads import MEMORY_COST, run_rows
@@ -154,25 +155,16 @@ class SparseInput(RowInput):
         self.matrix = matrix
         self.ids = ids
         self.shape = len(ids), num_columns
-        self._ids: Array | None = None
+        self._mean_entries = matrix.num_entries // max(1, matrix.num_rows)
 
-    @property
+    @functools.cached_property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
-        """The ids, checked once, because compiled code checks nothing; indptr, indices and values."""
-        if self._ids is None:
-            if isinstance(self.ids, range):
-                self._ids = np.arange(self.ids.start, self.ids.stop)
-            else:
-                self._ids = self.ids.numpy()
-                N = self.matrix.num_rows
-                bad = first_outside(self._ids, N)
-                if bad >= 0:
-                    raise CvgnnError(f"ids must lie in 0..{N - 1}; found {self._ids[bad]}")
-        return self._ids, *self.matrix.arrays
-
-    @property
-    def _mean_entries(self) -> int:
-        return self.matrix.num_entries // max(1, self.matrix.num_rows)
+        """The ids, checked, because compiled code checks nothing; indptr, indices and values."""
+        if isinstance(self.ids, range):
+            ids: Array = np.arange(self.ids.start, self.ids.stop)
+        else:
+            ids = checked_ids(self.ids, self.matrix.num_rows)
+        return ids, *self.matrix.arrays
 
     def row_work(self, d: int) -> int:
         """See `LazyRows.row_work`: as many sums of rows as an average row has entries."""
@@ -203,7 +195,7 @@ class SparseInput(RowInput):
             return self
         part = SparseInput(self.matrix, self.ids[first:last], num_columns=self.shape[1])
         if use_compiled(self.matrix.indptr):
-            part._ids = self.arrays[0][first:last]  # which are checked once, not in every thread
+            part.arrays = (self.arrays[0][first:last], *self.matrix.arrays)  # ids are checked once, not in every thread
         return part
 
     def product_into(self, Z: Tensor, W: Tensor, *, add: bool) -> None:
