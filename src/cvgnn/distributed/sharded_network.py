@@ -74,8 +74,7 @@ class ShardEstimator(Estimator):
         return self.low + (batch.blocks[k - 1].sources if k <= len(batch.blocks) else batch.ids)
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
-        lazy: bool = False,
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k)` of the own sources; the aggregate is a leaf that the exchange fills."""
         assert batch is not None
@@ -111,8 +110,7 @@ class FullShard(Estimator):
         return DenseRows(lambda first, last: source.span(first, last).to(source.dtype), shape)  # type: ignore[union-attr]
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
-        lazy: bool = False,
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k)` of the shard's nodes."""
         (_, W), *others = Z.terms
