@@ -25,7 +25,7 @@ from cvgnn.data import Rows, weighted_sum
 from cvgnn.nn import History
 from cvgnn.ops.bf16_matmul import is_native
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import Sigma, hidden_layer
+from cvgnn.ops.fused_layer import NeighborSum, Sigma, hidden_layer
 from cvgnn.ops.history_write import write_rows
 from cvgnn.ops.matmul import product, weight_gradient
 
@@ -111,7 +111,7 @@ def activation(repetitions: int, n: int, d: int, p: float) -> list[dict[str, Any
     sigma = Sigma(gain, shift)
 
     def ours() -> torch.Tensor:
-        return hidden_layer(Z + bias, sigma, drop=drop, sampled=identity, transposed=identity).aggregate  # type: ignore[return-value]
+        return hidden_layer(Z + bias, sigma, drop=drop, summed=NeighborSum(identity, identity)).aggregate  # type: ignore[return-value]
 
     def torchs() -> torch.Tensor:
         Y = torch.relu(layer_norm(Z + bias, (d,), gain, shift))

@@ -16,19 +16,19 @@ from cvgnn.errors import CvgnnError
 from cvgnn.ops import fused_layer as fused_module
 from cvgnn.ops import threads as parallel
 from cvgnn.ops.affine import Affine
-from cvgnn.ops.backend import plain, use_compiled
+from cvgnn.ops.backend import plain
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.fused_layer import (
     ACTIVATIONS,
-    Correction,
     HiddenLayer,
+    NeighborSum,
     Sigma,
     activate_in_place,
     affine,
     hidden_layer,
 )
 from cvgnn.ops.layer_kernels import PART, rows_in_part
-from cvgnn.ops.row_input import DenseRows, LayerInput, LazySum, SparseInput
+from cvgnn.ops.row_input import DenseRows, LayerInput, SparseInput
 from cvgnn.ops.row_sum import Rows
 from cvgnn.training.machine import thread_count
 
@@ -74,8 +74,8 @@ def exactly(Z: Tensor, bias: Tensor | None) -> Affine | Tensor:
 def fused(given: Given, drop: Dropout | None, matrix: Matrix, correction: Tensor | None) -> tuple[Tensor, Tensor]:
     Z, bias, gain, shift = given
     out = hidden_layer(
-        exactly(Z, bias), Sigma(gain, shift), drop=drop, sampled=matrix[0], transposed=matrix[1],
-        correction=None if correction is None else Correction(lambda a, b: correction[a:b].clone()),
+        exactly(Z, bias), Sigma(gain, shift), drop=drop,
+        summed=NeighborSum(*matrix, correction=None if correction is None else lambda a, b: correction[a:b].clone()),
     )  # fmt: skip
     assert isinstance(out.aggregate, Tensor)
     assert out.own is None
@@ -166,7 +166,7 @@ def test_threads_do_not_change_a_bit(norm: bool, p: float, made: str, n: int, ac
     for threads in (1, 2, 3):
         with thread_count(threads):
             ranges = parallel.row_ranges(n, d * parallel.MEMORY_COST, multiple=rows_in_part(n))
-            out = hidden_layer(given, Sigma(gain, shift, activation), drop=drop, sampled=S, transposed=St, own=True)
+            out = hidden_layer(given, Sigma(gain, shift, activation), drop=drop, summed=NeighborSum(S, St), own=True)
             assert isinstance(out.aggregate, Tensor)
             assert out.own is not None
             loss = (out.aggregate * weight).sum() + (out.own * weight).sum()
@@ -217,8 +217,8 @@ def test_nothing_is_kept_alive() -> None:
         drop = Dropout.at(0.5, seed=0, step=1, k=1)
         for given in (Z, exactly(Z, bias)):
             out = hidden_layer(
-                given, Sigma(gain, shift), drop=drop, sampled=S, transposed=St, own=True,
-                correction=Correction(lambda a, b: torch.zeros(b - a, 3).double()),
+                given, Sigma(gain, shift), drop=drop, own=True,
+                summed=NeighborSum(S, St, correction=lambda a, b: torch.zeros(b - a, 3).double()),
             )  # fmt: skip
             seen = [weakref.ref(t) for t in (out.H, out.own, out.aggregate)]
             (out.aggregate.sum() + out.own.sum()).backward()  # type: ignore[union-attr, operator]
@@ -309,15 +309,16 @@ def layer_agrees(kind: str, activation: Any, norm: bool, drop: bool, summed: str
         Z, variables = terms(kind, bias=bias)
     gain, shift = (draw(D, seed=s).requires_grad_() for s in (20, 21)) if norm else (None, None)
     variables = [*variables, *(p for p in (gain, shift) if p is not None)]
-    S, St = sampled(M, N)[1] if summed else (None, None)
-    correction = Correction(lambda a, b: draw(M, D, seed=3)[a:b]) if summed == "corrected" else None
-    if summed == "uncorrected":
-        correction = Correction(lambda a, b: None)
+    corrections = {
+        "sampled": None,
+        "corrected": lambda a, b: draw(M, D, seed=3)[a:b],
+        "uncorrected": lambda a, b: None,
+    }
+    neighbors = NeighborSum(*sampled(M, N)[1], correction=corrections[summed]) if summed else None
 
     def call() -> HiddenLayer:
         return hidden_layer(
-            Z, Sigma(gain, shift, activation), drop=Dropout(0.4, key=3) if drop else None, sampled=S, transposed=St,
-            correction=correction, own=own,
+            Z, Sigma(gain, shift, activation), drop=Dropout(0.4, key=3) if drop else None, summed=neighbors, own=own
         )  # fmt: skip
 
     H, mine, aggregate = call()
@@ -371,26 +372,20 @@ def test_a_hidden_layer_in_ranges_is_its_plain_twin(kind: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("above", ["affine", "hidden", "two terms", "matmul"])
-def test_a_lazy_sum_is_summed_by_the_layer_above(above: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What reads the rows later, by ranges or at once, gets the same values and gradients as the plain twin."""
+@pytest.mark.parametrize("above", ["affine", "hidden", "two terms"])
+def test_a_layer_above_a_sum_is_its_plain_twin(above: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums and products are computed by ranges or at once, with the same values and gradients."""
     for module in (parallel, fused_module):
         monkeypatch.setattr(module, "WORTH_SHARING", 0)
     Z, variables = terms("tensor", bias=True)
-    S, St = sampled(M, N)[1]
+    neighbors = NeighborSum(*sampled(M, N)[1], correction=lambda first, last: draw(M, D, seed=3)[first:last])
     W, b = draw(D, 4, seed=30).requires_grad_(), draw(4, seed=31).requires_grad_()
-    correction = Correction(lambda first, last: draw(M, D, seed=3)[first:last])
 
     def call() -> list[Tensor]:
-        out = hidden_layer(
-            Z, Sigma(), drop=Dropout(0.4, key=3), sampled=S, transposed=St, correction=correction, own=True, lazy=True
-        )
+        out = hidden_layer(Z, Sigma(), drop=Dropout(0.4, key=3), summed=neighbors, own=True)
         aggregate, own = out.aggregate, out.own
         assert aggregate is not None
         assert own is not None
-        assert isinstance(aggregate, LazySum) == use_compiled(W)
-        if above == "matmul":
-            return [aggregate @ W + b]
         if above == "hidden":
             return list(hidden_layer(Affine(((aggregate, W),), b), Sigma(activation="gelu"), own=True)[:2])  # type: ignore[arg-type]
         return [affine(Affine(((aggregate, W), (own, W))[: 1 + (above == "two terms")], b))]
@@ -406,8 +401,8 @@ def small() -> tuple[list[Tensor], Any]:
 
     def call(A: Tensor, W: Tensor, b: Tensor, gain: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         out = hidden_layer(
-            Affine(((A, W),), b), Sigma(gain, shift, "gelu"), drop=Dropout(0.3, key=2), sampled=sparse(S),
-            transposed=sparse(S.t().contiguous()), own=True,
+            Affine(((A, W),), b), Sigma(gain, shift, "gelu"), drop=Dropout(0.3, key=2),
+            summed=NeighborSum(sparse(S), sparse(S.t().contiguous())), own=True,
         )  # fmt: skip
         assert out.own is not None
         assert isinstance(out.aggregate, Tensor)
@@ -503,17 +498,11 @@ def test_what_does_not_fit_together(change: dict[str, Any], said: str) -> None:
         given.append((draw(*change["other"]), draw(6, 5)))
     with pytest.raises(CvgnnError, match=said):
         hidden_layer(
-            Affine(tuple(given)), Sigma(), sampled=sparse(S), transposed=sparse(S.t().contiguous()),
-            correction=None if correction is None else Correction(lambda a, b: correction),
+            Affine(tuple(given)), Sigma(),
+            summed=NeighborSum(
+                sparse(S), sparse(S.t().contiguous()), correction=None if correction is None else lambda a, b: correction
+            ),
         )  # fmt: skip
-
-
-@pytest.mark.parametrize("twin", [False, True], ids=["compiled", "plain"])
-@pytest.mark.parametrize("given", ["sampled", "transposed"])
-def test_a_sum_without_its_transpose_is_refused(given: str, twin: bool) -> None:
-    """Or its gradient would be 0."""
-    with pytest.raises(CvgnnError, match="a sampled sum needs both the matrix and its transpose"):
-        both(twin, lambda: hidden_layer(draw(3, 2), Sigma(), **{given: sparse(torch.eye(3).double())}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("twin", [False, True], ids=["compiled", "plain"])
@@ -542,7 +531,7 @@ def test_an_error_in_a_thread_is_raised_and_torch_gets_its_threads_back(
     with thread_count(3):
         with pytest.raises(KeyError, match="in a thread"):
             hidden_layer(
-                Affine(((A, draw(6, 5)),)), Sigma(), sampled=S, transposed=St,
-                correction=Correction(lambda a, b: rows(5, where == "correction", a, b)),
+                Affine(((A, draw(6, 5)),)), Sigma(),
+                summed=NeighborSum(S, St, correction=lambda a, b: rows(5, where == "correction", a, b)),
             )  # fmt: skip
         assert (torch.get_num_threads(), parallel.num_threads()) == (3, 3)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cvgnn.ops import affine as affine_module
 from cvgnn.ops import fused_layer as fused_module
 from cvgnn.ops import threads
 from cvgnn.ops.affine import Affine
@@ -81,10 +80,10 @@ def test_no_product_for_the_gradient_of_a_constant(monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise AssertionError("this product is not needed")
 
-    monkeypatch.setattr(affine_module, "input_gradient_into", refuse)
+    monkeypatch.setattr(fused_module, "input_gradient_into", refuse)
     A, W, b = torch.ones(300, 2), torch.ones(2, 4, requires_grad=True), torch.ones(4, requires_grad=True)
     affine(Affine(((A, W),), b)).sum().backward()  # type: ignore[no-untyped-call]
     assert W.grad is not None
-    monkeypatch.setattr(affine_module, "weight_gradient", refuse)
+    monkeypatch.setattr(fused_module, "weight_gradient", refuse)
     affine(Affine(((A, W.detach()),), b)).sum().backward()  # type: ignore[no-untyped-call]
     assert b.grad is not None

@@ -9,6 +9,7 @@ its own rows only, whoever has it, so the number of ranks changes no bit.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from cvgnn.distributed.shard_sampler import ShardedBlock, ShardSampler
 from cvgnn.nn import Estimator, Network
 from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import Correction, HiddenLayer, Sigma, activate_in_place, affine, hidden_layer
+from cvgnn.ops.fused_layer import HiddenLayer, NeighborSum, Sigma, activate_in_place, affine, hidden_layer
 from cvgnn.ops.row_input import DenseRows, RowInput
 from cvgnn.ops.row_sum import weighted_sum
 from cvgnn.sampling import Batch, FeatureSource
@@ -73,20 +74,16 @@ class ShardEstimator(Estimator):
         return self.low + (batch.blocks[k - 1].sources if k <= len(batch.blocks) else batch.ids)
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
-        lazy: bool = False,
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k)` of the own sources; the aggregate is a leaf that the exchange fills."""
         assert batch is not None
         if k > len(batch.blocks):
             return hidden_layer(Z, sigma, drop=drop, own=own)
         block, above = batch.blocks[k - 1], batch.blocks[k].sources if k < len(batch.blocks) else batch.ids
-        correction = Correction(lambda first, last: self.estimator.correction(k, batch, first, last))
-        out = hidden_layer(
-            Z, sigma, drop=drop, sampled=block.sampled, transposed=block.transposed,
-            mask_weights=None if drop is None else self.estimator.mask_weights(k, batch), correction=correction,
-            own=own, own_rows=(m := above.numel()),
-        )  # fmt: skip
+        correction = functools.partial(self.estimator.correction, k, batch)
+        summed = NeighborSum(block.sampled, block.transposed, self.estimator.mask_weights(k, batch), correction)
+        out = hidden_layer(Z, sigma, drop=drop, summed=summed, own=own, own_rows=(m := above.numel()))
         self.estimator.keep(k, batch, out.H)
         assert isinstance(out.aggregate, Tensor)
         mine = out.own
@@ -113,8 +110,7 @@ class FullShard(Estimator):
         return DenseRows(lambda first, last: source.span(first, last).to(source.dtype), shape)  # type: ignore[union-attr]
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
-        lazy: bool = False,
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k)` of the shard's nodes."""
         (_, W), *others = Z.terms

@@ -17,7 +17,7 @@ from cvgnn.errors import CvgnnError, require, require_number
 from cvgnn.nn.history import History
 from cvgnn.ops.affine import Affine
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.fused_layer import Correction, HiddenLayer, MaskWeights, Sigma, dropped, hidden_layer, sampled_sum
+from cvgnn.ops.fused_layer import HiddenLayer, MaskWeights, NeighborSum, Sigma, dropped, hidden_layer, sampled_sum
 from cvgnn.ops.row_input import DenseRows, RowInput
 from cvgnn.sampling import Batch, FeatureSource
 
@@ -92,8 +92,7 @@ class Estimator(nn.Module):
         return None
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
-        lazy: bool = False,
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k) = sigma(Z^(k))`, and the estimate of `(P H^(k))[r^(k+1)]`.
 
@@ -104,7 +103,6 @@ class Estimator(nn.Module):
             sigma: norm and activation.
             drop: what to drop of `H^(k)`, or None.
             own: whether to return the rows of `r^(k+1)` themselves.
-            lazy: whether the layer above only multiplies the estimate, so that it can be computed with that product.
         """
         assert batch is not None
         if k > len(batch.blocks):
@@ -112,12 +110,9 @@ class Estimator(nn.Module):
         block = batch.blocks[k - 1]
         # Mean number of history rows that a target's correction reads: what decides whether threads pay.
         entries = 0 if block.remainder is None else block.remainder.num_entries // max(1, block.sampled.num_rows)
-        correction = Correction(functools.partial(self.correction, k, batch), entries)
-        out = hidden_layer(
-            Z, sigma, drop=drop, sampled=block.sampled, transposed=block.transposed,
-            mask_weights=None if drop is None else self.mask_weights(k, batch), correction=correction, own=own,
-            lazy=lazy,
-        )  # fmt: skip
+        correction = functools.partial(self.correction, k, batch)
+        summed = NeighborSum(block.sampled, block.transposed, self.mask_weights(k, batch), correction, entries)
+        out = hidden_layer(Z, sigma, drop=drop, summed=summed, own=own)
         self.keep(k, batch, out.H)
         return out
 

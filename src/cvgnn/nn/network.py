@@ -6,6 +6,7 @@ Legend: `Z^(k+1) = conv(aggregate of H^(k), own H^(k))`, `H^(k+1) = sigma(Z^(k+1
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args
 
@@ -169,12 +170,10 @@ class Network(nn.Module):
             `[|r^(K)|, C]`.
         """
         try:
-            for _, value in self.trace(batch, estimator):  # noqa: B007
-                pass
+            return collections.deque(self.trace(batch, estimator), maxlen=1).pop()[1]
         except BaseException:
             estimator.discard()  # of half a step nothing is written
             raise
-        return value
 
     def trace(
         self, batch: Batch | None, estimator: Estimator, *, linear: bool = False, refresh: bool = False
@@ -191,7 +190,7 @@ class Network(nn.Module):
             `H^(k)` and `S^(k)`, the estimate of its aggregate, for each hidden layer; at last the logits.
         """
         layers: list[Conv] = list(self.layers)  # type: ignore[arg-type]
-        K, head, (aggregated, own) = len(layers), self.head, self.reads
+        K, (aggregated, own) = len(layers), self.reads
         if batch is not None and len(batch.blocks) != K - 1:
             raise CvgnnError(
                 f"the batch was drawn for {len(batch.blocks) + 1} layers, the model has {K}: give the sampler "
@@ -207,20 +206,13 @@ class Network(nn.Module):
         for k, layer in enumerate(layers, start=1):
             # An Affine is not computed here: the fused layer forms Z row by row together with sigma and the sum.
             Z = self.affine_of(layer, x, refresh)
-            if k == K and head is None:
+            if k == K and self.head is None:
                 yield f"Z^({K})", affine(Z)
                 return
             if linear:
                 yield f"Z^({k})", affine(Z)
-            lazy = k < K and layers[k].only_multiplies and not linear
             out = estimator.propagate(
-                k,
-                batch,
-                Z,
-                self.sigma_of(layer),
-                drop=self._dropout_at(estimator, batch, k),
-                own=self._own[k],
-                lazy=lazy,
+                k, batch, Z, self.sigma_of(layer), drop=self._dropout_at(estimator, batch, k), own=self._own[k]
             )
             yield f"H^({k})", out.H
             if isinstance(out.aggregate, Tensor):
@@ -231,10 +223,10 @@ class Network(nn.Module):
             x = Inputs(unread if out.aggregate is None else out.aggregate, own_rows, own_rows if k == 1 else x.initial)
             if x.initial is not None and own_rows is not None:  # nodes of the layers above come first in all of them
                 x = x._replace(initial=x.initial[: len(own_rows)])
-        assert head is not None
         if jumps:
             x = x._replace(own=torch.cat([rows[: len(jumps[-1])] for rows in jumps], dim=1))
-        yield f"Z^({K + 1})", affine(head(x))
+        assert self.head is not None
+        yield f"Z^({K + 1})", affine(self.head(x))
 
     def affine_of(self, layer: Conv, x: Inputs, refresh: bool) -> Affine:
         """`Z` of a layer, with its residual and a BatchNorm folded in."""
@@ -266,8 +258,7 @@ class Network(nn.Module):
         p = self.dropout if k else self.input_dropout
         if p == 0.0 or batch is None or not self.training:
             return None
-        drop = Dropout.at(p, seed=self.seed, step=batch.step, k=k, own=own)
-        return drop._replace(rows=estimator.row_numbers(k, batch))
+        return Dropout.at(p, seed=self.seed, step=batch.step, k=k, own=own, rows=estimator.row_numbers(k, batch))
 
 
 class GCN(Network):

@@ -52,9 +52,9 @@ class Dropout(NamedTuple):
         return np.uint64(self.key), self.threshold, self.scale, _NO_ROWS if self.rows is None else self.rows.numpy()
 
     @classmethod
-    def at(cls, p: float, *, seed: int, step: int, k: int, own: bool = False) -> Dropout:
+    def at(cls, p: float, *, seed: int, step: int, k: int, own: bool = False, rows: Tensor | None = None) -> Dropout:
         """Of `H^(k)` at a step of a run; for `k = 0` of the rows of `P X` or, if `own`, of those of `X`."""
-        return cls(p, derive(seed, Purpose.DROPOUT, step, k, *[1] * own))
+        return cls(p, derive(seed, Purpose.DROPOUT, step, k, *[1] * own), rows)
 
     def mask(
         self, shape: tuple[int, int], dtype: torch.dtype, *, device: torch.device | None = None, start: int = 0

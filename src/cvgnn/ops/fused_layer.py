@@ -4,8 +4,7 @@
 
 torch would make a pass over the matrix, and keep a copy of it, for each of these. Here a row is read once forward and
 once backward, and a thread computes all of it for its rows: the rows of a layer depend on each other only through
-`P^`, so threads synchronize once per layer forward (`H` must be complete before it is summed; the layer above sums the
-rows that it multiplies) and once backward.
+`P^`, so threads synchronize twice per layer forward (`H` must be complete before it is summed) and once backward.
 
 Each function is compiled for CPU tensors and has an equal one in plain torch for any device (`cvgnn.ops.backend`).
 """
@@ -13,9 +12,10 @@ Each function is compiled for CPU tensors and has an equal one in plain torch fo
 from __future__ import annotations
 
 import functools
+import math
 import operator
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
@@ -24,31 +24,19 @@ from torch.nn import functional as F
 
 from cvgnn.errors import CvgnnError
 from cvgnn.ops import layer_kernels as kernels
-from cvgnn.ops.affine import Affine, Products, work_of_row
+from cvgnn.ops.affine import Affine
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import NO_DROPOUT, Dropout
 from cvgnn.ops.layer_kernels import EPS as EPS
-from cvgnn.ops.matmul import NARROW
-from cvgnn.ops.row_input import LayerInput, LazySum
+from cvgnn.ops.matmul import NARROW, input_gradient_into, weight_gradient
+from cvgnn.ops.row_input import LayerInput, SparseInput, multiply_into, part
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
-from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, run_rows
+from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, row_ranges, run_ranges, run_rows
 
 _WORTH_TURNING = 1 << 20  # multiply-adds from which a transposed narrow product saves more than a function call costs
 Activation = Literal["relu", "elu", "gelu"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)  # in the order of the kernels' numbers
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
-
-
-class Correction(NamedTuple):
-    """What an estimator adds to a sampled sum.
-
-    Args:
-        rows: returns its rows `first..last-1`, a new constant, or None for zero; called from several threads.
-        entries: the mean number of table rows that one row reads, to decide on threads.
-    """
-
-    rows: Callable[[int, int], Tensor | None]
-    entries: int = 0
 
 
 class MaskWeights(NamedTuple):
@@ -60,6 +48,25 @@ class MaskWeights(NamedTuple):
 
     sampled: Rows
     transposed: Rows
+
+
+class NeighborSum(NamedTuple):
+    """`P^ dropout(H) + correction`, or with `mask_weights`, `S`: `P^ H + S (dropout(H) - H) + correction`.
+
+    Args:
+        sampled: `P^`, `[m, n]`.
+        transposed: `P^` transposed, for the backward pass.
+        mask_weights: `S`; it has no effect without dropout. None: the mask has the weights of `P^`.
+        correction: what the estimator adds: returns its rows `first..last-1`, a new constant, or None for zero. Called
+            from several threads.
+        entries: the mean number of table rows that a row of the correction reads, to decide on threads.
+    """
+
+    sampled: Rows
+    transposed: Rows
+    mask_weights: MaskWeights | None = None
+    correction: Callable[[int, int], Tensor | None] | None = None
+    entries: int = 0
 
 
 class Sigma(NamedTuple):
@@ -90,47 +97,39 @@ def hidden_layer(
     sigma: Sigma,
     *,
     drop: Dropout | None = None,
-    sampled: Rows | None = None,
-    transposed: Rows | None = None,
-    mask_weights: MaskWeights | None = None,
-    correction: Correction | None = None,
+    summed: NeighborSum | None = None,
     own: bool = False,
     own_rows: int | None = None,
-    lazy: bool = False,
 ) -> HiddenLayer:
-    """`H = act([LayerNorm] Z)` and `P^ dropout(H) + correction`, differentiable in all that makes `Z` and in `sigma`.
+    """`H = act([LayerNorm] Z)` and a sum of rows of `dropout(H)`, differentiable in all that makes `Z` and in `sigma`.
 
-    With `mask_weights` the sum is `P^ H + S (dropout(H) - H)`. If an entry of `H` is infinite or NaN, all of
-    `dropout(H)` is NaN: dropout could hide the entry from the loss, while the history would keep it.
+    If an entry of `H` is infinite or NaN, all of `dropout(H)` is NaN: dropout could hide the entry from the loss, while
+    the history would keep it.
 
     Args:
         Z: `[n, d]`.
         sigma: the norm's parameters and the activation.
         drop: what to drop, or None.
-        sampled: `P^`, `[m, n]`; None to sum nothing.
-        transposed: `P^` transposed.
-        mask_weights: `S`; it has no effect without dropout. None: the mask has the weights of `P^`.
-        correction: what the estimator adds to the sum; None for nothing.
+        summed: what to sum, or None.
         own: whether the targets' own rows are wanted.
         own_rows: how many of the first rows these are, if not all targets have a row.
-        lazy: whether the aggregate may be a `LazySum`, for a layer that only multiplies it.
     """
-    if (sampled is None) != (transposed is None):
-        raise CvgnnError("a sampled sum needs both the matrix and its transpose, for the backward pass")
-    summed = None
-    if sampled is not None and transposed is not None:
-        summed = _Sum(sampled, transposed, None if drop is None else mask_weights, correction)
     if isinstance(Z, Tensor):
         Z = Affine(((Z, None),))
-    if (like := _like(Z)).dtype not in _NUMPY:
-        raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {like.dtype}")
-    if not use_compiled(like):
-        return _plain_hidden_layer(Z, sigma, drop, summed, own, own_rows)
-    H, mine, out, sent = _fused(Z, sigma, drop, summed, own, own_rows)
+    if Z.like.dtype not in _NUMPY:
+        raise CvgnnError(f"a layer computes in torch.float32 or torch.float64, not {Z.like.dtype}")
     if summed is None:
-        return HiddenLayer(H, mine, None)
-    aggregate = LazySum(out, functools.partial(summed.rows, H.numpy(), sent), summed.entries)
-    return HiddenLayer(H, mine, aggregate if lazy else aggregate.tensor())
+        own_rows = None
+    else:
+        own_rows = summed.sampled.num_rows if own_rows is None else own_rows
+        if drop is None and summed.mask_weights is not None:
+            summed = summed._replace(mask_weights=None)
+    if not use_compiled(Z.like):
+        H, mine, aggregate = _plain_hidden_layer(Z, sigma, drop, summed, own_rows)
+        return HiddenLayer(H, mine if own or summed is None else None, aggregate)
+    layer = _Layer(Z, sigma, drop, summed, own_rows)
+    mine, aggregate = layer.apply()
+    return HiddenLayer(torch.from_numpy(layer.h), mine if own or summed is None else None, aggregate)
 
 
 def affine(Z: Affine) -> Tensor:
@@ -139,35 +138,13 @@ def affine(Z: Affine) -> Tensor:
     if W is not None and torch.is_grad_enabled() and use_compiled(W) and W.dtype in _NUMPY:
         # Autograd's own products are lighter for few rows, and slow for many rows and few columns (`matmul.NARROW`).
         worth = min(_WORTH_TURNING, WORTH_SHARING) if W.shape[1] <= NARROW else WORTH_SHARING
-        if A.shape[0] * work_of_row(Z.terms) >= worth:
-            return _fused(Z, None, None, None, True)[1]  # type: ignore[no-any-return]
-    if W is not None and not others and Z.bias is not None:
-        A = A.tensor() if isinstance(A, LazySum) else A
-        if isinstance(A, Tensor):
-            return torch.addmm(Z.bias, A, W)
+        if A.shape[0] * Z.row_work >= worth:
+            return _Layer(Z).apply()[0]
+    if W is not None and not others and Z.bias is not None and isinstance(A, Tensor):
+        return torch.addmm(Z.bias, A, W)
     each: Iterator[Any] = (A if W is None else A @ W for A, W in Z.terms)
     total: Tensor = functools.reduce(operator.add, each)
     return total if Z.bias is None else total + Z.bias
-
-
-def _like(Z: Affine) -> Tensor:
-    """A tensor with the dtype and the device that `Z` will have."""
-    return next(t for t in reversed(Z.terms[0]) if isinstance(t, Tensor))
-
-
-def _fused(
-    Z: Affine, sigma: Sigma | None, drop: Dropout | None, summed: _Sum | None, own: bool, own_rows: int | None = None
-) -> Any:
-    """`H`, the own rows, the aggregate, which is not computed yet, and `dropout(H)`; `H = Z` without `sigma`."""
-    # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The kernels
-    # read and write each entry, too.
-    like, n = _like(Z), Z.terms[0][0].shape[0]
-    products = Products(Z.terms, row_work=MEMORY_COST * like.shape[1], multiple=kernels.rows_in_part(n))
-    z = np.empty(products.shape, _NUMPY[like.dtype])  # NumPy allocates in a quarter of the time that torch takes
-    kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
-    # Autograd must see every tensor that may need a gradient.
-    variables = (Z.bias, *(Sigma() if sigma is None else sigma)[:2], *products.variables)
-    return _LayerFunction.apply((products, z, kind, drop, summed, own, own_rows), *variables)  # type: ignore[no-untyped-call]
 
 
 def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -182,9 +159,10 @@ def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
 
 def _parameters(z: Array, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> tuple[Array, ...]:
     """For the kernels: bias, gain, shift, and room for LayerNorm's statistics; no bias is 0, no LayerNorm is empty."""
-    mean, inverse = np.empty((2, 0 if gain is None else len(z)), z.dtype)
     b = np.zeros(z.shape[1], z.dtype) if bias is None else bias.detach().numpy()
-    return b, *(b[:0] if p is None else p.detach().numpy() for p in (gain, shift)), mean, inverse
+    if gain is None or shift is None:
+        return b, b[:0], b[:0], b[:0], b[:0]
+    return b, gain.detach().numpy(), shift.detach().numpy(), np.empty(len(z), z.dtype), np.empty(len(z), z.dtype)
 
 
 def _plain_sigma(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -200,18 +178,16 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def _plain_hidden_layer(
-    Z: Affine, sigma: Sigma, drop: Dropout | None, summed: _Sum | None, own: bool, own_rows: int | None
-) -> HiddenLayer:
+    Z: Affine, sigma: Sigma, drop: Dropout | None, summed: NeighborSum | None, own_rows: int | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same in public torch operations."""
     H = _plain_sigma(affine(Z), sigma)
     sent = dropped(H, drop)
     if summed is None:
-        return HiddenLayer(H.detach(), sent, None)
-    sampled, transposed, mask_weights, correction = summed
-    aggregate = sampled_sum(sampled, transposed, mask_weights, H, sent)
-    added = None if correction is None else correction.rows(0, sampled.num_rows)
-    mine = sent[: sampled.num_rows if own_rows is None else own_rows] if own else None
-    return HiddenLayer(H.detach(), mine, aggregate if added is None else aggregate + added)
+        return H.detach(), sent, None
+    aggregate = sampled_sum(summed.sampled, summed.transposed, summed.mask_weights, H, sent)
+    added = None if summed.correction is None else summed.correction(0, summed.sampled.num_rows)
+    return H.detach(), sent[:own_rows], aggregate if added is None else aggregate + added
 
 
 def dropped(H: Tensor, drop: Dropout | None) -> Tensor:
@@ -229,97 +205,159 @@ def sampled_sum(sampled: Rows, transposed: Rows, mask: MaskWeights | None, H: Te
     return differentiable_sum(*mask, sent) + differentiable_sum(rest, rest_transposed, H)
 
 
-class _Sum(NamedTuple):
-    """`P^ H + S (dropout(H) - H) + correction`, `S = P^` without `mask_weights`; see `hidden_layer`."""
+@final
+class _Layer:
+    """A layer at one step, compiled: its forward pass, and what the backward pass needs of it.
 
-    sampled: Rows
-    transposed: Rows
-    mask_weights: MaskWeights | None
-    correction: Correction | None
+    Args:
+        Z, drop, summed: see `hidden_layer`.
+        sigma: None for `H = Z`.
+        own_rows: how many of the first rows of `dropout(H)` are wanted; None for all.
+    """
 
-    @property
-    def entries(self) -> int:
-        """The mean number of rows that a row of the sum reads."""
-        sampled = 1 + self.sampled.num_entries // max(self.sampled.num_rows, 1)
-        return sampled + (0 if self.correction is None else self.correction.entries)
+    def __init__(
+        self,
+        Z: Affine,
+        sigma: Sigma | None = None,
+        drop: Dropout | None = None,
+        summed: NeighborSum | None = None,
+        own_rows: int | None = None,
+    ) -> None:
+        n, d = Z.shape
+        self.terms, self.drop, self.summed, self.own_rows = Z.terms, drop, summed, own_rows
+        self.kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
+        self.z = np.empty((n, d), _NUMPY[Z.like.dtype])  # NumPy allocates in a quarter of the time that torch takes
+        if summed is not None:
+            sources, weight = summed.transposed.num_rows, summed.sampled.arrays[2].dtype
+            if sources != n or weight != self.z.dtype:
+                raise CvgnnError(
+                    f"the layer computed {n} rows of {self.z.dtype}, but its block has {sources} sources and weights "
+                    f"of {weight}: sampler, features and model must fit together"
+                )
+        # Autograd must see every tensor that may need a gradient.
+        inputs, weights = zip(*Z.terms, strict=True)
+        inputs = tuple(A if isinstance(A, Tensor) else None for A in inputs)
+        self.variables = Z.bias, *(sigma or Sigma())[:2], *weights, *inputs
+        # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The
+        # kernels read and write each entry, too.
+        self.ranges = row_ranges(n, MEMORY_COST * d + Z.row_work, multiple=kernels.rows_in_part(n))
+        self.read: list[list[Tensor | SparseInput]] = [[] for _ in self.ranges]
 
-    def check(self, n: int, dtype: np.dtype[Any]) -> None:
-        """Refuse a matrix that does not fit to `n` rows."""
-        sources, weight = self.transposed.num_rows, self.sampled.arrays[2].dtype
-        if sources != n or weight != dtype:
-            raise CvgnnError(
-                f"the layer computed {n} rows of {dtype}, but its block has {sources} sources and weights of "
-                f"{weight}: sampler, features and model must fit together"
-            )
+    def apply(self) -> tuple[Tensor, Tensor | None]:
+        """The first `own_rows` of `dropout(H)`, and the sum, if there is one."""
+        return _LayerFunction.apply(self, *self.variables)  # type: ignore[no-any-return, no-untyped-call]
 
-    def rows(self, H: Array, sent: Array, first: int, last: int) -> Tensor:
-        """Rows `first..last-1`; mostly the correction, which reads a history from memory."""
-        shape = (last - first, H.shape[1])
-        added = None if self.correction is None else self.correction.rows(first, last)
-        if added is not None and (added.shape != shape or _NUMPY.get(added.dtype) != H.dtype):
-            raise CvgnnError(
-                f"the estimator's correction is {added.dtype} of shape {list(added.shape)}, the layer needs "
-                f"torch.{H.dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
-            )
-        out = np.zeros(shape, H.dtype) if added is None else added.contiguous().numpy()
-        indptr, indices, weight = self.sampled.arrays
-        mask_weight = weight[:0] if self.mask_weights is None else self.mask_weights.sampled.arrays[2]
-        kernels.aggregate(indptr[first : last + 1], indices, weight, mask_weight, H, sent, out, 0, last - first)
-        return torch.from_numpy(out)
+    def forward(self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> None:
+        """Compute `H` and `dropout(H)`, the arrays `h` and `sent`."""
+        z, Z = self.z, torch.from_numpy(self.z)
+        self.h = h = z if self.kind == kernels.NONE else np.empty_like(z)
+        self.sent = sent = h if self.drop is None else np.empty_like(h)
+        drop = NO_DROPOUT if self.drop is None else self.drop.kernel_arguments
+        self.arguments = arguments = (z, *_parameters(z, bias, gain, shift), self.kind, *drop)
+        checksums = [0.0] * len(self.ranges)
+
+        def compute(i: int, first: int, last: int) -> None:
+            to = part(Z, first, last)
+            for j, (A, W) in enumerate(self.terms):
+                rows = part(A, first, last) if isinstance(A, Tensor) else A.read(first, last)
+                self.read[i].append(rows)
+                if W is not None:
+                    multiply_into(to, rows, W, add=j > 0)
+                else:
+                    to.add_(rows) if j else to.copy_(rows)  # type: ignore[arg-type]
+            checksums[i] = kernels.forward(*arguments, h, sent, first, last)  # while the rows are in the thread's cache
+
+        run_ranges(compute, self.ranges)
+        if not math.isfinite(sum(checksums)) and self.kind != kernels.NONE and not np.isfinite(h).all():
+            self.sent = np.full_like(h, np.nan)  # see `hidden_layer`
+
+    def aggregate(self, summed: NeighborSum) -> Array:
+        """The sum, `[m, d]`. Most of the time is the correction's, which reads a history from memory."""
+        sampled, d = summed.sampled, self.h.shape[1]
+        out = np.empty((sampled.num_rows, d), self.h.dtype)
+        matrix = _entries(sampled, summed.mask_weights and summed.mask_weights.sampled)
+
+        def compute(_: int, first: int, last: int) -> None:
+            rows = out[first:last]
+            added = None if summed.correction is None else summed.correction(first, last)
+            if added is not None and (added.shape != rows.shape or _NUMPY.get(added.dtype) != rows.dtype):
+                raise CvgnnError(
+                    f"the estimator's correction is {added.dtype} of shape {list(added.shape)}, the layer needs "
+                    f"torch.{rows.dtype} of {list(rows.shape)}: give the estimator the model's hidden widths and dtype"
+                )
+            rows[:] = 0 if added is None else added.numpy()
+            kernels.aggregate(*matrix, self.h, self.sent, out, first, last)
+
+        entries = 1 + sampled.num_entries // max(1, sampled.num_rows) + summed.entries  # which a row of the sum reads
+        run_ranges(compute, row_ranges(sampled.num_rows, MEMORY_COST * d * entries))
+        return out
+
+    def backward(self, d_own: Tensor | None, d_out: Tensor | None, needs: Sequence[bool]) -> Iterator[Tensor | None]:
+        """The gradients of the `variables` that need one, from those of `dropout(H)` and of the sum."""
+        z, terms = self.z, self.terms
+        n, d = z.shape
+        none = z[:0]
+        own, out = (none if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
+        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), none[:, 0], none[:, 0])
+        if self.summed is not None and d_out is not None:
+            mask = self.summed.mask_weights
+            transposed = _entries(self.summed.transposed, mask and mask.transposed)
+        dz = np.empty_like(z)
+        dZ = torch.from_numpy(dz)
+        sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), z.dtype)
+        of_weights, of_inputs = needs[3 : 3 + len(terms)], needs[3 + len(terms) :]
+        parts: list[list[Tensor]] = [[dZ] * len(self.ranges) for _ in terms]
+        # The gradient of a term without weight is dZ itself.
+        d_inputs = [
+            None if not needed else dZ if W is None else dZ.new_empty(n, len(W))
+            for (_, W), needed in zip(terms, of_inputs, strict=True)
+        ]
+
+        def compute(i: int, first: int, last: int) -> None:
+            kernels.backward(out, *transposed, own, self.h, self.sent, *self.arguments, dz, sums, first, last)
+            d_rows = part(dZ, first, last)
+            for j, (rows, (_, W), dA) in enumerate(zip(self.read[i], terms, d_inputs, strict=True)):
+                if of_weights[j] and isinstance(rows, Tensor):
+                    parts[j][i] = weight_gradient(rows, d_rows)
+                if dA is not None and W is not None:
+                    input_gradient_into(part(dA, first, last), d_rows, W)
+
+        run_ranges(compute, self.ranges)
+        total = np.add.reduce(sums)
+        yield from (torch.from_numpy(total[i]) if needs[i] else None for i in range(3))
+        for (A, _), needed, each in zip(terms, of_weights, parts, strict=True):
+            if needed and isinstance(A, SparseInput):
+                # The threads share it by columns, so that no two of them write to one place.
+                yield A.weight_gradient(dZ)
+            else:
+                # In the order of the rows, whichever thread was first. Autograd copies what others refer to, too.
+                yield functools.reduce(Tensor.add_, [each.pop(0) for _ in self.ranges]) if needed else None
+        yield from d_inputs
+
+
+def _entries(rows: Rows, mask_weights: Rows | None) -> tuple[Array, ...]:
+    """A matrix for the kernels, and the weights of the mask, which are empty if they are not its own."""
+    weight = rows.arrays[2]
+    return *rows.arrays, weight[:0] if mask_weights is None else mask_weights.arrays[2]
 
 
 class _LayerFunction(torch.autograd.Function):
-    """`_fused` for autograd. The graph keeps `layer`, the kernels' arguments, for the backward pass."""
+    """A `_Layer` for autograd, which keeps it for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, given: tuple[Any, ...], *variables: Tensor | None) -> tuple[Any, ...]:
-        products, z, kind, drop, summed, own, own_rows = given
+    def forward(ctx: Any, layer: _Layer, *variables: Tensor | None) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*variables)
-        (n, d), h = z.shape, z if kind == kernels.NONE else np.empty_like(z)
-        if summed is not None:
-            summed.check(n, z.dtype)
-        sent = h if drop is None else np.empty_like(h)
-        layer = (z, *_parameters(z, *variables[:3]), kind, *(NO_DROPOUT if drop is None else drop.kernel_arguments))
-        checksums = [0.0] * len(products.ranges)
-
-        def activate(i: int, first: int, last: int) -> None:
-            checksums[i] = kernels.forward(*layer, h, sent, first, last)
-
-        products.forward(torch.from_numpy(z), activate)
-        if kind != kernels.NONE and not np.isfinite(checksums).all() and not np.isfinite(h).all():
-            sent = np.full_like(h, np.nan)  # see `hidden_layer`
-        ctx.products, ctx.summed, ctx.h, ctx.sent, ctx.layer = products, summed, h, sent, layer
-        H = torch.from_numpy(h)
-        ctx.mark_non_differentiable(H)
-        if summed is None:
-            return H, torch.from_numpy(sent), None, sent
-        m = summed.sampled.num_rows
-        mine = torch.from_numpy(sent[: m if own_rows is None else own_rows]) if own else None
-        return H, mine, torch.from_numpy(np.empty((m, d), h.dtype)), sent
+        ctx.layer = layer
+        layer.forward(*variables[:3])
+        own = torch.from_numpy(layer.sent[: layer.own_rows])
+        return own, None if layer.summed is None else torch.from_numpy(layer.aggregate(layer.summed))
 
     @staticmethod
-    def backward(ctx: Any, _: None, d_own: Tensor | None, d_out: Tensor | None, __: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch raises an error if one of them was changed
         if torch.is_grad_enabled():  # create_graph=True
             raise CvgnnError(
                 "a fused layer has one derivative; for a second one compute within cvgnn.ops.backend.plain()"
             )
-        z, bias, *_ = ctx.layer
-        n, d = z.shape
-        dz, mask_weight = np.empty_like(z), bias[:0]
-        sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), z.dtype)
-        own, out = (z[:0] if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
-        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), bias[:0])
-        if ctx.summed is not None and d_out is not None:
-            transposed = ctx.summed.transposed.arrays
-            if ctx.summed.mask_weights is not None:
-                mask_weight = ctx.summed.mask_weights.transposed.arrays[2]
-
-        def fill(_: int, first: int, last: int) -> None:
-            kernels.backward(out, *transposed, mask_weight, own, ctx.h, ctx.sent, *ctx.layer, dz, sums, first, last)
-
-        _, *needs = ctx.needs_input_grad
-        gradients = tuple(ctx.products.backward(torch.from_numpy(dz), fill, needs[3:]))
-        total = sums.sum(axis=0)
-        return None, *(torch.from_numpy(total[i]) if needs[i] else None for i in range(3)), *gradients
+        return None, *ctx.layer.backward(d_own, d_out, ctx.needs_input_grad[1:])

@@ -54,6 +54,7 @@ class Placement(NamedTuple):
 
     Args:
         addresses: of W, M, V and V_hat, in this order.
+        sizes: of the parameters.
         moments: for each of M, V and V_hat True if it exists, else None: numba compiles a kernel for each combination.
         table: one row per parameter: its size, and the addresses of W, G, M, V and V_hat; 0 for none.
         zero: a number of the type of all of them.
@@ -62,6 +63,7 @@ class Placement(NamedTuple):
     """
 
     addresses: list[int]
+    sizes: list[int]
     moments: list[bool | None]
     table: NDArray[np.int64]
     zero: np.floating[Any]
@@ -101,7 +103,7 @@ def optimizer_step(
         addresses = [t.data_ptr() for t in (*W, *M, *V, *V_hat)]
         if placement is None or placement.addresses != addresses:
             placement = _place(W, M, V, V_hat, addresses)
-        if placement is not None and all(map(_is_array, G, W)):
+        if placement is not None and _are_arrays(G, W[0].dtype) and [g.numel() for g in G] == placement.sizes:
             placement.table[:, 2] = [g.data_ptr() for g in G]
             _compiled_step(placement.zero, placement.table, *placement.moments, *coefficients)
             # torch does not see the kernel's writes; autograd must, to reject a backward pass with the old W.
@@ -118,8 +120,7 @@ def sum_of_squares(tensors: Tensors) -> float:
     25.0
     """
     zero = _ZEROS.get(tensors[0].dtype) if tensors else None
-    same_type = len({t.dtype for t in tensors}) == 1
-    if zero is not None and same_type and use_compiled(tensors[0]) and all(map(_is_array, tensors, tensors)):
+    if zero is not None and use_compiled(tensors[0]) and _are_arrays(tensors, tensors[0].dtype):
         table = np.array(([t.numel() for t in tensors], [t.data_ptr() for t in tensors]))
         return _compiled_squares(zero, table)  # type: ignore[no-any-return]
     norms = [float(torch.linalg.vector_norm(t)) for t in tensors]
@@ -161,31 +162,25 @@ def _place(W: Tensors, M: Tensors, V: Tensors, V_hat: Tensors, addresses: list[i
 
     A kernel would read and write past the end of a moment that is too short.
     """
-    zero = _ZEROS.get(W[0].dtype)
-    tensors = [*W, *M, *V, *V_hat]
-    owners = W * (len(tensors) // len(W))
-    if zero is None or any(w.dtype is not W[0].dtype for w in W):
-        return None
-    if not all(map(_is_array, tensors, owners)):
+    zero, tensors, sizes = _ZEROS.get(W[0].dtype), [*W, *M, *V, *V_hat], [w.numel() for w in W]
+    if zero is None or not _are_arrays(tensors, W[0].dtype):
         return None
     table = np.zeros((len(W), 6), np.int64)
-    table[:, 0] = [w.numel() for w in W]
+    table[:, 0] = sizes
     for column, group in ((1, W), (3, M), (4, V), (5, V_hat)):
+        if group and [t.numel() for t in group] != sizes:
+            return None
         if group:
             table[:, column] = [t.data_ptr() for t in group]
     moments = [True if moment else None for moment in (M, V, V_hat)]
-    return Placement(addresses, moments, table, zero, [t.detach() for t in tensors])
+    return Placement(addresses, sizes, moments, table, zero, [t.detach() for t in tensors])
 
 
-def _is_array(tensor: Tensor, W: Tensor) -> bool:
-    """Whether the tensor is contiguous in memory, with the size and dtype of W."""
-    return (
-        tensor.is_cpu
-        and tensor.dtype is W.dtype
-        and tensor.layout is torch.strided
-        and tensor.is_contiguous()
-        and tensor.numel() == W.numel()
-        and not tensor.is_neg()  # a view whose signs torch flips lazily
+def _are_arrays(tensors: Tensors, dtype: torch.dtype) -> bool:
+    """Whether each tensor is of that dtype and contiguous in memory, and no view whose signs torch flips lazily."""
+    return all(
+        t.is_cpu and t.dtype is dtype and t.layout is torch.strided and t.is_contiguous() and not t.is_neg()
+        for t in tensors
     )
 
 

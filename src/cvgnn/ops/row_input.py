@@ -6,6 +6,7 @@ They are read lazily: a thread reads the rows of its own range and multiplies th
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias, final
@@ -18,10 +19,10 @@ from cvgnn.errors import CvgnnError
 from cvgnn.ops import layer_kernels, sparse_matmul
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import Dropout
-from cvgnn.ops.history_write import first_outside
+from cvgnn.ops.history_write import checked_ids
 from cvgnn.ops.matmul import product_into, weight_gradient
 from cvgnn.ops.row_sum import Array, Rows, linear_map, weighted_sum
-from cvgnn.ops.threads import MEMORY_COST, row_ranges, run_ranges, run_rows
+from cvgnn.ops.threads import MEMORY_COST, run_rows
 
 ELEMENTS_PER_CHUNK = 1 << 23
 """The size of a chunk of rows when all nodes are read; it bounds the memory of a converted copy."""
@@ -34,8 +35,6 @@ class LazyRows(ABC):
     """A matrix of `shape` that a layer multiplies by its weights, and that need not be in memory before."""
 
     shape: tuple[int, int]
-    variable: Tensor | None = None
-    """What autograd differentiates in, where the rows are not constant."""
 
     @abstractmethod
     def read(self, first: int, last: int) -> Tensor | SparseInput:
@@ -154,25 +153,16 @@ class SparseInput(RowInput):
         self.matrix = matrix
         self.ids = ids
         self.shape = len(ids), num_columns
-        self._ids: Array | None = None
+        self._mean_entries = matrix.num_entries // max(1, matrix.num_rows)
 
-    @property
+    @functools.cached_property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
-        """The ids, checked once, because compiled code checks nothing; indptr, indices and values."""
-        if self._ids is None:
-            if isinstance(self.ids, range):
-                self._ids = np.arange(self.ids.start, self.ids.stop)
-            else:
-                self._ids = self.ids.numpy()
-                N = self.matrix.num_rows
-                bad = first_outside(self._ids, N)
-                if bad >= 0:
-                    raise CvgnnError(f"ids must lie in 0..{N - 1}; found {self._ids[bad]}")
-        return self._ids, *self.matrix.arrays
-
-    @property
-    def _mean_entries(self) -> int:
-        return self.matrix.num_entries // max(1, self.matrix.num_rows)
+        """The ids, checked, because compiled code checks nothing; indptr, indices and values."""
+        if isinstance(self.ids, range):
+            ids: Array = np.arange(self.ids.start, self.ids.stop)
+        else:
+            ids = checked_ids(self.ids, self.matrix.num_rows)
+        return ids, *self.matrix.arrays
 
     def row_work(self, d: int) -> int:
         """See `LazyRows.row_work`: as many sums of rows as an average row has entries."""
@@ -203,7 +193,7 @@ class SparseInput(RowInput):
             return self
         part = SparseInput(self.matrix, self.ids[first:last], num_columns=self.shape[1])
         if use_compiled(self.matrix.indptr):
-            part._ids = self.arrays[0][first:last]  # which are checked once, not in every thread
+            part.arrays = (self.arrays[0][first:last], *self.matrix.arrays)  # ids are checked once, not in every thread
         return part
 
     def product_into(self, Z: Tensor, W: Tensor, *, add: bool) -> None:
@@ -234,20 +224,20 @@ class SparseInput(RowInput):
 
     def weight_gradient(self, dZ: Tensor) -> Tensor:
         """See `RowInput.weight_gradient`."""
-        dW = torch.zeros(self.shape[1], dZ.shape[1], dtype=dZ.dtype, device=dZ.device)
         if not use_compiled(dZ):
             row, entries, _ = self._entries()
             _, indices, values = self._tensors
+            dW = dZ.new_zeros(self.shape[1], dZ.shape[1])
             return dW.index_add_(0, indices[entries].long(), values[entries, None] * dZ[row])
-        arrays = self.arrays
-        dz, dw = dZ.contiguous().numpy(), dW.numpy()
+        arrays, dz = self.arrays, dZ.contiguous().numpy()
+        dw = np.zeros((self.shape[1], dZ.shape[1]), dz.dtype)
         run_rows(
             lambda a, b: sparse_matmul.accumulate(*arrays, dz, dw, a, b),
             dZ.shape[1],
             width=self._mean_entries * self.shape[0],
             multiple=_COLUMNS,
         )
-        return dW
+        return torch.from_numpy(dw)
 
     @property
     def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -266,47 +256,6 @@ class SparseInput(RowInput):
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         row = torch.repeat_interleave(torch.arange(len(ids), device=indptr.device), counts)
         return row, torch.arange(row.numel(), device=indptr.device) - offsets[row] + indptr[ids][row], offsets
-
-
-@final
-class LazySum(LazyRows):
-    """`P^ dropout(H) + correction`, `[m, d]`, whose rows are summed when they are read.
-
-    So a thread sums the rows of its range and multiplies them while they are in its cache, without waiting for others.
-
-    Args:
-        variable: what autograd knows as an output of the layer of `H`; its entries are not computed.
-        compute: computes rows `first..last-1`; called from several threads.
-        entries: the mean number of rows that one sum reads.
-    """
-
-    def __init__(self, variable: Tensor, compute: Callable[[int, int], Tensor], entries: int) -> None:
-        self.variable: Tensor = variable
-        self.shape = variable.shape[0], variable.shape[1]
-        self._compute = compute
-        self._sum_work = MEMORY_COST * self.shape[1] * entries
-
-    def read(self, first: int, last: int) -> Tensor:
-        """See `LazyRows.read`."""
-        return self._compute(first, last)
-
-    def row_work(self, d: int) -> int:
-        """See `LazyRows.row_work`."""
-        return self._sum_work + self.shape[1] * d
-
-    def tensor(self) -> Tensor:
-        """All rows, differentiable."""
-        out = self.variable.detach().numpy()  # an array: autograd must not see a change when two layers ask for it
-
-        def compute(_: int, first: int, last: int) -> None:
-            out[first:last] = self._compute(first, last).numpy()
-
-        run_ranges(compute, row_ranges(self.shape[0], self._sum_work))
-        return self.variable
-
-    def matmul(self, other: Tensor, /) -> Tensor:
-        """`A W`, differentiable in both."""
-        return self.tensor() @ other
 
 
 def multiply_into(Z: Tensor, A: Tensor | SparseInput, W: Tensor, *, add: bool) -> None:

@@ -36,18 +36,15 @@ class Rows:
         weight: float `[nnz]`, or None where every entry is 1.
     """
 
-    __slots__ = ("_arrays", "_tensors", "num_entries", "num_rows")
-
     def __init__(self, indptr: Tensor, indices: Tensor, weight: Tensor | None) -> None:
-        self._tensors: tuple[Tensor, Tensor, Tensor | None] | None = (indptr, indices, weight)
-        self._arrays: tuple[Array, Array, Array] | None = None
+        self.tensors = indptr, indices, weight
         self.num_rows, self.num_entries = indptr.numel() - 1, indices.numel()
 
     @staticmethod
     def of(indptr: Array, indices: Array, weight: Array) -> Rows:
         """The matrix that compiled code made."""
         new = Rows.__new__(Rows)
-        new._tensors, new._arrays = None, (indptr, indices, weight)
+        new.arrays = indptr, indices, weight
         new.num_rows, new.num_entries = indptr.size - 1, indices.size
         return new
 
@@ -56,23 +53,18 @@ class Rows:
         indptr, indices, _ = self.arrays
         return Rows.of(indptr, indices, weight)
 
-    @property
+    @functools.cached_property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Indptr, indices and weight for torch."""
-        if self._tensors is None:
-            assert self._arrays is not None
-            indptr, indices, weight = map(torch.from_numpy, self._arrays)
-            self._tensors = indptr, indices, weight
-        return self._tensors
+        indptr, indices, weight = map(torch.from_numpy, self.arrays)
+        return indptr, indices, weight
 
-    @property
+    @functools.cached_property
     def arrays(self) -> tuple[Array, Array, Array]:
         """Indptr, indices and weight for compiled code."""
-        if self._arrays is None:
-            indptr, indices, weight = self.tensors
-            assert weight is not None
-            self._arrays = indptr.numpy(), indices.numpy(), weight.numpy()
-        return self._arrays
+        indptr, indices, weight = self.tensors
+        assert weight is not None
+        return indptr.numpy(), indices.numpy(), weight.numpy()
 
     @property
     def indptr(self) -> Tensor:
@@ -94,10 +86,11 @@ class Rows:
         if last - first == self.num_rows:
             return self
         # Of arrays where there are some: slices of tensors take ten times as long, and let go of the GIL.
-        indptr, indices, weight = made = self._arrays or self.tensors
+        made: Any = vars(self).get("arrays") or self.tensors
+        indptr, indices, weight = made
         a, b = int(indptr[first]), int(indptr[last])
         part: Any = indptr[first : last + 1] - a, indices[a:b], None if weight is None else weight[a:b]
-        return Rows.of(*part) if made is self._arrays else Rows(*part)
+        return Rows(*part) if made is vars(self).get("tensors") else Rows.of(*part)
 
     def to(self, device: torch.device) -> Rows:
         """The same matrix on a device."""
@@ -129,7 +122,7 @@ def weighted_sum(rows: Rows, table: Tensor) -> Tensor:
     [[3.0, 6.0], [0.0, 0.0]]
     """
     table = table.detach()
-    arrays = rows._arrays
+    arrays = vars(rows).get("arrays")
     few = rows.num_entries * table.shape[1] <= _FEW and arrays is not None and arrays[2].itemsize == table.itemsize
     if few and use_compiled(table):
         return _compiled_sum(rows, table)
@@ -158,7 +151,7 @@ def _compiled_sum(rows: Rows, table: Tensor) -> Tensor:
         tables: tuple[Array, ...] = (table.view(torch.uint16).numpy(),)
     else:
         kernel, out = layer_kernels.aggregate, np.zeros(shape, weight.dtype)
-        tables = (weight[:0], table.numpy(), table.numpy())
+        tables = (weight[:0], *[table.numpy()] * 2)
     run_rows(
         lambda first, last: kernel(indptr, indices, weight, *tables, out, first, last),
         shape[0],

@@ -104,9 +104,10 @@ def run_rows(
     >>> seen
     [(0, 10)]
     """
-    threads = num_threads() if MEMORY_COST * num_rows * width >= WORTH_SHARING else 1
-    threads *= rounds if threads > 1 else 1
-    share = max(1, -(-num_rows // (threads * multiple))) * multiple
+    if MEMORY_COST * num_rows * width < WORTH_SHARING or (threads := num_threads()) == 1:
+        kernel(0, num_rows)
+        return
+    share = max(1, -(-num_rows // (threads * rounds * multiple))) * multiple
     run_ranges(lambda _, first, last: kernel(first, last), _split(num_rows, share))
 
 

@@ -98,9 +98,13 @@ class AdamType(Optimizer):
         @functools.wraps(func)
         def step(self: AdamType, *args: Any, **options: Any) -> Any:
             # These names are private in torch. Where one is missing, torch's own wrapper runs.
-            hooks = [getattr(self, f"_optimizer_step_{kind}_hooks", True) for kind in ("pre", "post")]
-            hooks += [getattr(optimizer, f"_global_optimizer_{kind}_hooks", True) for kind in ("pre", "post")]
-            watched = any(hooks) or getattr(profiler, "_is_profiler_enabled", True)
+            watched = (
+                getattr(self, "_optimizer_step_pre_hooks", True)
+                or getattr(self, "_optimizer_step_post_hooks", True)
+                or getattr(optimizer, "_global_optimizer_pre_hooks", True)
+                or getattr(optimizer, "_global_optimizer_post_hooks", True)
+                or getattr(profiler, "_is_profiler_enabled", True)
+            )
             return (wrapped if watched else func)(self, *args, **options)
 
         return step

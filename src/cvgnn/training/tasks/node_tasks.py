@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -233,11 +232,12 @@ class NodeClassification(NodeTask):
 
     def criterion(self, scores: Tensor, labels: Tensor, readout: nn.Module | None) -> Tensor:
         """Cross entropy, the mean over the nodes by the weights of their classes; the sum if these are all 0."""
-        loss = functools.partial(cross_entropy, weight=self.weight, label_smoothing=self.label_smoothing)
-        if self.weight is None or not self.has_zero_weight:
-            return loss(scores, labels)
-        total = self.weight[labels].sum()  # torch's own mean is 0/0 for a batch whose classes all have weight 0
-        return loss(scores, labels, reduction="sum") / torch.where(total > 0, total, 1.0)
+        weight, smoothing = self.weight, self.label_smoothing
+        if weight is None or not self.has_zero_weight:
+            return cross_entropy(scores, labels, weight, label_smoothing=smoothing)
+        total = weight[labels].sum()  # torch's own mean is 0/0 for a batch whose classes all have weight 0
+        summed = cross_entropy(scores, labels, weight, label_smoothing=smoothing, reduction="sum")
+        return summed / torch.where(total > 0, total, 1.0)
 
     def predict(self, rows: Tensor, readout: nn.Module | None = None) -> Tensor:
         """int64 `[n]`: classes."""
