@@ -117,26 +117,30 @@ def killed_until_done(folder: Path, words: list[str], kills: int, seed: int) -> 
 
 
 def _kill_somewhere(process: subprocess.Popen[bytes], folder: Path, rng: random.Random) -> bool:
-    """SIGKILL; most often a little while after the run has begun to write, sometimes before."""
-    before, deadline = state_of(folder), time.monotonic() + 120
+    """SIGKILL; most often a little while after the run has written a checkpoint, sometimes before."""
+    before, deadline = checkpoints_of(folder), time.monotonic() + 120
     if rng.random() < 0.15:
         time.sleep(rng.uniform(0.0, 4.0))
     else:
-        while state_of(folder) == before and process.poll() is None:
+        while checkpoints_of(folder) <= before and process.poll() is None:
             assert time.monotonic() < deadline, "the run does not begin"
             time.sleep(0.005)
         time.sleep(rng.uniform(0.0, 0.35))
-    trained = state_of(folder) != before and process.poll() is None
+    trained = not checkpoints_of(folder) <= before and process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate()
     return trained
 
 
 def state_of(folder: Path) -> object:
-    """Changes whenever the run writes an epoch or a checkpoint."""
-    metrics, checkpoints = folder / "metrics.jsonl", folder / "checkpoints"
-    names = sorted(p.name for p in checkpoints.iterdir()) if checkpoints.is_dir() else []
-    return metrics.stat().st_mtime_ns if metrics.exists() else 0, names
+    """Changes whenever the run writes an epoch or a checkpoint, and when it starts again."""
+    metrics = folder / "metrics.jsonl"
+    return metrics.stat().st_mtime_ns if metrics.exists() else 0, sorted(checkpoints_of(folder))
+
+
+def checkpoints_of(folder: Path) -> set[str]:
+    """The names of its checkpoints; a new one says that the run is training."""
+    return {p.name for p in (folder / "checkpoints").glob("[0-9]*")}
 
 
 def metrics_of(folder: Path) -> list[dict[str, Any]]:
