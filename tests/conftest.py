@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background jo
 
 # Kernels are compiled once for all test processes, and not once for every CVGNN_HOME of a test.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache"))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the kernels of the commands before any test: the message that they are compiled would otherwise be on the
+    stderr of whichever process is the first to need one. pytest-xdist's workers leave it to the session that starts
+    them."""
+    if not hasattr(session.config, "workerinput"):
+        subprocess.run([sys.executable, "-m", "cvgnn", "warmup", "--quiet"], check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.fixture(autouse=True, scope="module")
