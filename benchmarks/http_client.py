@@ -91,7 +91,7 @@ async def load(
     port: int, kinds: dict[str, Callable[[random.Random], bytes]], *, clients: int, seconds: float, seed: int = 0,
     most: int = 1_000_000,
 ) -> Load:  # fmt: skip
-    """Clients that each send one request after the other on one connection, all at once, for some seconds.
+    """Clients that each send one request after the other on one connection, all at once, for some seconds; at least one.
 
     Args:
         port: of the server.
@@ -108,7 +108,7 @@ async def load(
     async def client(number: int) -> None:
         rng = random.Random(f"{seed}-{number}")
         reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 22)
-        while time.perf_counter() - started < seconds and statuses.total() < most:
+        while True:
             kind = rng.choice(list(kinds))
             begun = time.perf_counter()
             writer.write(kinds[kind](rng))
@@ -117,6 +117,8 @@ async def load(
             statuses[answer.status] += 1
             if answer.status == 0:
                 return
+            if time.perf_counter() - started >= seconds or statuses.total() >= most:
+                break
         writer.close()
 
     await asyncio.gather(*(client(number) for number in range(clients)))

@@ -73,7 +73,7 @@ def test_what_would_be_wrong_is_refused(tmp_path: Path) -> None:
         cvgnn.fit(make_graph(n=60, seed=9), resume=tmp_path / "a", epochs=9)
     with pytest.raises(CvgnnError, match="trained on a graph that was made in Python"):
         cvgnn.fit(resume=tmp_path / "a", epochs=9)
-    with pytest.raises(CvgnnError, match=r"graph must be a cvgnn\.Graph, not None"):
+    with pytest.raises(CvgnnError, match=r"graph must be a cvgnn\.Graph, a PyG Data, .*, not None"):
         cvgnn.fit()
     with pytest.raises(CvgnnError, match=r"config must be a cvgnn\.TrainConfig"):
         cvgnn.fit(GRAPH, config={"lr": 1})

@@ -229,7 +229,7 @@ def test_coinciding_curves_are_named_and_have_markers(window: Browser, tmp_path:
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     window.open(tmp_path / "report.html")
     note = "return document.querySelector('[data-figure=accuracy] .panel .note').innerText"
-    assert window.run(note) == "adam, estimator cv and adam, estimator ns coincide."
+    assert window.run(note) == "adam, estimator cv; and adam, estimator ns coincide."
     markers = "return document.querySelectorAll('[data-figure=loss] .plot .dot').length"
     assert window.run(markers) > 2
     assert window.console() == []
