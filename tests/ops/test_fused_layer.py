@@ -16,11 +16,12 @@ from cvgnn.errors import CvgnnError
 from cvgnn.ops import fused_layer as fused_module
 from cvgnn.ops import threads as parallel
 from cvgnn.ops.affine import Affine
-from cvgnn.ops.backend import plain
+from cvgnn.ops.backend import plain, use_compiled
 from cvgnn.ops.dropout import Dropout
 from cvgnn.ops.fused_layer import (
     ACTIVATIONS,
     HiddenLayer,
+    LazySum,
     NeighborSum,
     Sigma,
     activate_in_place,
@@ -372,9 +373,9 @@ def test_a_hidden_layer_in_ranges_is_its_plain_twin(kind: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("above", ["affine", "hidden", "two terms"])
-def test_a_layer_above_a_sum_is_its_plain_twin(above: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums and products are computed by ranges or at once, with the same values and gradients."""
+@pytest.mark.parametrize("above", ["affine", "hidden", "two terms", "matmul"])
+def test_a_lazy_sum_is_summed_by_the_layer_above(above: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reads the rows later, by ranges or at once, gets the same values and gradients as the plain twin."""
     for module in (parallel, fused_module):
         monkeypatch.setattr(module, "WORTH_SHARING", 0)
     Z, variables = terms("tensor", bias=True)
@@ -382,10 +383,13 @@ def test_a_layer_above_a_sum_is_its_plain_twin(above: str, threads: int, monkeyp
     W, b = draw(D, 4, seed=30).requires_grad_(), draw(4, seed=31).requires_grad_()
 
     def call() -> list[Tensor]:
-        out = hidden_layer(Z, Sigma(), drop=Dropout(0.4, key=3), summed=neighbors, own=True)
+        out = hidden_layer(Z, Sigma(), drop=Dropout(0.4, key=3), summed=neighbors, own=True, lazy=True)
         aggregate, own = out.aggregate, out.own
         assert aggregate is not None
         assert own is not None
+        assert isinstance(aggregate, LazySum) == use_compiled(W)
+        if above == "matmul":
+            return [aggregate @ W + b]
         if above == "hidden":
             return list(hidden_layer(Affine(((aggregate, W),), b), Sigma(activation="gelu"), own=True)[:2])  # type: ignore[arg-type]
         return [affine(Affine(((aggregate, W), (own, W))[: 1 + (above == "two terms")], b))]

@@ -74,7 +74,8 @@ class ShardEstimator(Estimator):
         return self.low + (batch.blocks[k - 1].sources if k <= len(batch.blocks) else batch.ids)
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
+        lazy: bool = False,
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k)` of the own sources; the aggregate is a leaf that the exchange fills."""
         assert batch is not None
@@ -110,7 +111,8 @@ class FullShard(Estimator):
         return DenseRows(lambda first, last: source.span(first, last).to(source.dtype), shape)  # type: ignore[union-attr]
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
+        lazy: bool = False,
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k)` of the shard's nodes."""
         (_, W), *others = Z.terms

@@ -57,8 +57,16 @@ class Conv(nn.Module, ABC):
     uses_initial: ClassVar[bool] = False
     """An input layer computes `H_0`, and in_channels = out_channels."""
 
+    only_multiplies: ClassVar[bool] = False
+    """Whether `forward` does nothing with the aggregate but multiply it: then it is summed together with the product,
+    and in layers above the first it is no tensor either."""
+
     bias: Tensor | None
     residual_weight: Tensor | None
+
+    def __init_subclass__(cls) -> None:
+        if "forward" in vars(cls):  # what a base class says of its forward does not hold for another one
+            cls.only_multiplies = vars(cls).get("only_multiplies", False)
 
     def __init__(
         self,
@@ -121,6 +129,8 @@ class Linear(Conv):
 class GCNConv(Conv):
     """`Z = S W + b` (eq. 5)."""
 
+    only_multiplies = True
+
     def forward(self, x: Inputs) -> Affine:
         """See `Conv.forward`."""
         return Affine(((x.aggregate, self.weight),), self.bias)
@@ -130,6 +140,7 @@ class GCNConv(Conv):
 class SAGEConv(Conv):
     """`Z = S W + H W_own + b`, `S` the mean over the neighbors (Hamilton et al. 2017)."""
 
+    only_multiplies = True
     normalization = "mean"
     uses_own = True
 
@@ -149,6 +160,7 @@ class GINConv(Conv):
     The first product is linear in `S` and `H`, so layer 0 needs `A X` and `X` and nothing is sampled for it.
     """
 
+    only_multiplies = True
     normalization = "sum"
     uses_own = True
     out_bias: Tensor | None
@@ -177,6 +189,7 @@ class GCNIIConv(Conv):
         theta: how much of `W` there is beside the identity; it falls with the depth.
     """
 
+    only_multiplies = True
     uses_initial = True
 
     def __init__(

@@ -92,7 +92,8 @@ class Estimator(nn.Module):
         return None
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
+        lazy: bool = False,
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k) = sigma(Z^(k))`, and the estimate of `(P H^(k))[r^(k+1)]`.
 
@@ -103,6 +104,7 @@ class Estimator(nn.Module):
             sigma: norm and activation.
             drop: what to drop of `H^(k)`, or None.
             own: whether to return the rows of `r^(k+1)` themselves.
+            lazy: whether the layer above only multiplies the estimate, so that it can be computed with that product.
         """
         assert batch is not None
         if k > len(batch.blocks):
@@ -112,7 +114,7 @@ class Estimator(nn.Module):
         entries = 0 if block.remainder is None else block.remainder.num_entries // max(1, block.sampled.num_rows)
         correction = functools.partial(self.correction, k, batch)
         summed = NeighborSum(block.sampled, block.transposed, self.mask_weights(k, batch), correction, entries)
-        out = hidden_layer(Z, sigma, drop=drop, summed=summed, own=own)
+        out = hidden_layer(Z, sigma, drop=drop, summed=summed, own=own, lazy=lazy)
         self.keep(k, batch, out.H)
         return out
 

@@ -97,7 +97,8 @@ class FullGraph(SampledSum):
         return self._P.product(H)
 
     def propagate(
-        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool
+        self, k: int, batch: Batch | None, Z: Affine, sigma: Sigma, *, drop: Dropout | None, own: bool,
+        lazy: bool = False,
     ) -> HiddenLayer:  # fmt: skip
         """`H^(k)` of all nodes, and `P H^(k)`."""
         # In place: of N rows a second matrix may not fit. A tensor alone is the layer's own, hence the clone.

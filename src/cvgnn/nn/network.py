@@ -212,8 +212,9 @@ class Network(nn.Module):
             if linear:
                 yield f"Z^({k})", affine(Z)
             out = estimator.propagate(
-                k, batch, Z, self.sigma_of(layer), drop=self._dropout_at(estimator, batch, k), own=self._own[k]
-            )
+                k, batch, Z, self.sigma_of(layer), drop=self._dropout_at(estimator, batch, k), own=self._own[k],
+                lazy=k < K and layers[k].only_multiplies and not linear,
+            )  # fmt: skip
             yield f"H^({k})", out.H
             if isinstance(out.aggregate, Tensor):
                 yield f"S^({k})", out.aggregate

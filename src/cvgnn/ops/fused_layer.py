@@ -4,7 +4,8 @@
 
 torch would make a pass over the matrix, and keep a copy of it, for each of these. Here a row is read once forward and
 once backward, and a thread computes all of it for its rows: the rows of a layer depend on each other only through
-`P^`, so threads synchronize twice per layer forward (`H` must be complete before it is summed) and once backward.
+`P^`, so threads synchronize once per layer forward (`H` must be complete before it is summed; the layer above sums the
+rows that it multiplies) and once backward.
 
 Each function is compiled for CPU tensors and has an equal one in plain torch for any device (`cvgnn.ops.backend`).
 """
@@ -29,7 +30,7 @@ from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import NO_DROPOUT, Dropout
 from cvgnn.ops.layer_kernels import EPS as EPS
 from cvgnn.ops.matmul import NARROW, input_gradient_into, weight_gradient
-from cvgnn.ops.row_input import LayerInput, SparseInput, multiply_into, part
+from cvgnn.ops.row_input import LayerInput, LazyRows, SparseInput, multiply_into, part
 from cvgnn.ops.row_sum import Array, Rows, differentiable_sum
 from cvgnn.ops.threads import MEMORY_COST, WORTH_SHARING, row_ranges, run_ranges, run_rows
 
@@ -100,6 +101,7 @@ def hidden_layer(
     summed: NeighborSum | None = None,
     own: bool = False,
     own_rows: int | None = None,
+    lazy: bool = False,
 ) -> HiddenLayer:
     """`H = act([LayerNorm] Z)` and a sum of rows of `dropout(H)`, differentiable in all that makes `Z` and in `sigma`.
 
@@ -113,6 +115,7 @@ def hidden_layer(
         summed: what to sum, or None.
         own: whether the targets' own rows are wanted.
         own_rows: how many of the first rows these are, if not all targets have a row.
+        lazy: whether the aggregate may be a `LazySum`, for a layer that only multiplies it.
     """
     if isinstance(Z, Tensor):
         Z = Affine(((Z, None),))
@@ -128,8 +131,12 @@ def hidden_layer(
         H, mine, aggregate = _plain_hidden_layer(Z, sigma, drop, summed, own_rows)
         return HiddenLayer(H, mine if own or summed is None else None, aggregate)
     layer = _Layer(Z, sigma, drop, summed, own_rows)
-    mine, aggregate = layer.apply()
-    return HiddenLayer(torch.from_numpy(layer.h), mine if own or summed is None else None, aggregate)
+    mine, variable = layer.apply()
+    H = torch.from_numpy(layer.h)
+    if summed is None:
+        return HiddenLayer(H, mine, None)
+    lazy_sum = LazySum(variable, layer, summed)
+    return HiddenLayer(H, mine if own else None, lazy_sum if lazy else lazy_sum.tensor())
 
 
 def affine(Z: Affine) -> Tensor:
@@ -140,8 +147,10 @@ def affine(Z: Affine) -> Tensor:
         worth = min(_WORTH_TURNING, WORTH_SHARING) if W.shape[1] <= NARROW else WORTH_SHARING
         if A.shape[0] * Z.row_work >= worth:
             return _Layer(Z).apply()[0]
-    if W is not None and not others and Z.bias is not None and isinstance(A, Tensor):
-        return torch.addmm(Z.bias, A, W)
+    if W is not None and not others and Z.bias is not None:
+        A = A.tensor() if isinstance(A, LazySum) else A
+        if isinstance(A, Tensor):
+            return torch.addmm(Z.bias, A, W)
     each: Iterator[Any] = (A if W is None else A @ W for A, W in Z.terms)
     total: Tensor = functools.reduce(operator.add, each)
     return total if Z.bias is None else total + Z.bias
@@ -236,15 +245,15 @@ class _Layer:
                 )
         # Autograd must see every tensor that may need a gradient.
         inputs, weights = zip(*Z.terms, strict=True)
-        inputs = tuple(A if isinstance(A, Tensor) else None for A in inputs)
-        self.variables = Z.bias, *(sigma or Sigma())[:2], *weights, *inputs
+        variables = [A if isinstance(A, Tensor) else A.variable for A in inputs]
+        self.variables = Z.bias, *(sigma or Sigma())[:2], *weights, *variables
         # Ranges consist of complete parts of the kernels' sums, so that results do not depend on the threads. The
         # kernels read and write each entry, too.
         self.ranges = row_ranges(n, MEMORY_COST * d + Z.row_work, multiple=kernels.rows_in_part(n))
         self.read: list[list[Tensor | SparseInput]] = [[] for _ in self.ranges]
 
-    def apply(self) -> tuple[Tensor, Tensor | None]:
-        """The first `own_rows` of `dropout(H)`, and the sum, if there is one."""
+    def apply(self) -> tuple[Tensor, Tensor]:
+        """The own rows, and the sum, whose entries are not computed yet, if there is one."""
         return _LayerFunction.apply(self, *self.variables)  # type: ignore[no-any-return, no-untyped-call]
 
     def forward(self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> None:
@@ -270,27 +279,6 @@ class _Layer:
         run_ranges(compute, self.ranges)
         if not math.isfinite(sum(checksums)) and self.kind != kernels.NONE and not np.isfinite(h).all():
             self.sent = np.full_like(h, np.nan)  # see `hidden_layer`
-
-    def aggregate(self, summed: NeighborSum) -> Array:
-        """The sum, `[m, d]`. Most of the time is the correction's, which reads a history from memory."""
-        sampled, d = summed.sampled, self.h.shape[1]
-        out = np.empty((sampled.num_rows, d), self.h.dtype)
-        matrix = _entries(sampled, summed.mask_weights and summed.mask_weights.sampled)
-
-        def compute(_: int, first: int, last: int) -> None:
-            rows = out[first:last]
-            added = None if summed.correction is None else summed.correction(first, last)
-            if added is not None and (added.shape != rows.shape or _NUMPY.get(added.dtype) != rows.dtype):
-                raise CvgnnError(
-                    f"the estimator's correction is {added.dtype} of shape {list(added.shape)}, the layer needs "
-                    f"torch.{rows.dtype} of {list(rows.shape)}: give the estimator the model's hidden widths and dtype"
-                )
-            rows[:] = 0 if added is None else added.numpy()
-            kernels.aggregate(*matrix, self.h, self.sent, out, first, last)
-
-        entries = 1 + sampled.num_entries // max(1, sampled.num_rows) + summed.entries  # which a row of the sum reads
-        run_ranges(compute, row_ranges(sampled.num_rows, MEMORY_COST * d * entries))
-        return out
 
     def backward(self, d_own: Tensor | None, d_out: Tensor | None, needs: Sequence[bool]) -> Iterator[Tensor | None]:
         """The gradients of the `variables` that need one, from those of `dropout(H)` and of the sum."""
@@ -350,8 +338,8 @@ class _LayerFunction(torch.autograd.Function):
         ctx.save_for_backward(*variables)
         ctx.layer = layer
         layer.forward(*variables[:3])
-        own = torch.from_numpy(layer.sent[: layer.own_rows])
-        return own, None if layer.summed is None else torch.from_numpy(layer.aggregate(layer.summed))
+        own, summed = torch.from_numpy(layer.sent[: layer.own_rows]), layer.summed
+        return own, None if summed is None else own.new_empty(summed.sampled.num_rows, own.shape[1])
 
     @staticmethod
     def backward(ctx: Any, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -361,3 +349,57 @@ class _LayerFunction(torch.autograd.Function):
                 "a fused layer has one derivative; for a second one compute within cvgnn.ops.backend.plain()"
             )
         return None, *ctx.layer.backward(d_own, d_out, ctx.needs_input_grad[1:])
+
+
+@final
+class LazySum(LazyRows):
+    """`P^ dropout(H) + correction`, `[m, d]`, whose rows are summed when they are read.
+
+    So a thread sums the rows of its range and multiplies them while they are in its cache, without waiting for others.
+
+    Args:
+        variable: what autograd knows as an output of the layer of `H`; its entries are not computed.
+        layer: has computed `H`.
+        summed: what is summed.
+    """
+
+    def __init__(self, variable: Tensor, layer: _Layer, summed: NeighborSum) -> None:
+        self.variable: Tensor = variable
+        self.shape = variable.shape[0], variable.shape[1]
+        self._h, self._sent, self._correction = layer.h, layer.sent, summed.correction
+        self._matrix = _entries(summed.sampled, summed.mask_weights and summed.mask_weights.sampled)
+        # The mean number of rows that a row of the sum reads.
+        entries = 1 + summed.sampled.num_entries // max(1, self.shape[0]) + summed.entries
+        self._sum_work = MEMORY_COST * self.shape[1] * entries
+
+    def read(self, first: int, last: int) -> Tensor:
+        """See `LazyRows.read`. Most of it is the correction, which reads a history from memory."""
+        shape, dtype = (last - first, self.shape[1]), self._h.dtype
+        added = None if self._correction is None else self._correction(first, last)
+        if added is not None and (added.shape != shape or _NUMPY.get(added.dtype) != dtype):
+            raise CvgnnError(
+                f"the estimator's correction is {added.dtype} of shape {list(added.shape)}, the layer needs "
+                f"torch.{dtype} of {list(shape)}: give the estimator the model's hidden widths and dtype"
+            )
+        out = np.zeros(shape, dtype) if added is None else added.contiguous().numpy()
+        indptr, *entries = self._matrix
+        kernels.aggregate(indptr[first : last + 1], *entries, self._h, self._sent, out, 0, last - first)
+        return torch.from_numpy(out)
+
+    def row_work(self, d: int) -> int:
+        """See `LazyRows.row_work`."""
+        return self._sum_work + self.shape[1] * d
+
+    def tensor(self) -> Tensor:
+        """All rows, differentiable."""
+        out = self.variable.detach()  # autograd must not see a change when two layers ask for it
+
+        def compute(_: int, first: int, last: int) -> None:
+            part(out, first, last).copy_(self.read(first, last))
+
+        run_ranges(compute, row_ranges(self.shape[0], self._sum_work))
+        return self.variable
+
+    def matmul(self, other: Tensor, /) -> Tensor:
+        """`A W`, differentiable in both."""
+        return self.tensor() @ other

@@ -35,6 +35,8 @@ class LazyRows(ABC):
     """A matrix of `shape` that a layer multiplies by its weights, and that need not be in memory before."""
 
     shape: tuple[int, int]
+    variable: Tensor | None = None
+    """What autograd differentiates in, where the rows are not constant."""
 
     @abstractmethod
     def read(self, first: int, last: int) -> Tensor | SparseInput:
