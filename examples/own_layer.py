@@ -14,6 +14,7 @@ class OwnShareConv(Conv):
 
     normalization = "mean"  # S is the mean of the neighbors
     uses_own = True  # the layer reads H, the node's own row
+    only_multiplies = True  # nothing but products is done with S: the sum is fused with them
 
     def __init__(self, in_channels: int, out_channels: int, **options: object) -> None:
         super().__init__(in_channels, out_channels, **options)
