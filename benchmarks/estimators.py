@@ -8,13 +8,12 @@
 GCN of width 64, no norm, weight decay 0.0005, batches of 512, Adam with a rate of 0.01, one thread; 100 epochs on Cora,
 CiteSeer and PubMed, 30 on Photo, 10 on the others if `--epochs` does not say otherwise, evaluated 20 times or after
 every epoch. `wordnet/auto` (any graph): norm, rate and weight decay of `--defaults auto` for many labels: LayerNorm,
-0.003 and 0; `wordnet/auto/sage`: these, and the model of that name. A graph without a split of its own gets a random
-one of 60/20/20, another for each seed. `exact` takes all neighbors; without dropout `cv` equals `cvd` to the bit and is
-not run. Accuracy is the test accuracy at the best validation epoch. Time is the CPU time of training, without
-evaluation (`process_time`, because the machine may be busy; the estimators of one seed run one after the other). Rows
-are those of `P X` that a step computes. `--variance`: what `cvgnn diagnose estimator` measures after 200 steps of `cvd`
-with a fan-out of 1, seed 0: the variance of a step's gradient given its batch, over neighbors and dropout masks,
-relative to ||grad F||^2 (16 batches of 4 draws).
+0.003 and 0. A graph without a split of its own gets a random one of 60/20/20, another for each seed. `exact` takes all
+neighbors; without dropout `cv` equals `cvd` to the bit and is not run. Accuracy is the test accuracy at the best
+validation epoch. Time is the CPU time of training, without evaluation (`process_time`, because the machine may be busy;
+the estimators of one seed run one after the other). Rows are those of `P X` that a step computes. `--variance`: what
+`cvgnn diagnose estimator` measures after 200 steps of `cvd` with a fan-out of 1, seed 0: the variance of a step's
+gradient given its batch, over neighbors and dropout masks, relative to ||grad F||^2 (16 batches of 4 draws).
 
 Each run is a line of DIR/estimators.jsonl, with the commit it ran at, and a run that is there is not repeated: the
 benchmark may be killed at any moment, and several may write to one DIR. The tables show the runs that are there, and
@@ -40,7 +39,7 @@ from typing import Any
 
 import cvgnn
 from common import RECIPE, ROOT, SHARED, SIZES, commit, load, parser, report
-from cvgnn.config import TrainConfig
+from cvgnn.config import TrainConfig, make_config
 from cvgnn.data import RandomSplit
 from cvgnn.lab.diagnose import diagnose_estimator
 from cvgnn.lab.recipes import paper_recipe
@@ -102,7 +101,7 @@ def measure(args: Any, log: Log) -> None:
 
 def epochs_of(graph: str, args: Any) -> int:
     """Epochs of a run on a graph."""
-    return args.epochs or EPOCHS.get(graph.partition("/")[0], 10)
+    return args.epochs or EPOCHS.get(graph.removesuffix("/auto"), 10)
 
 
 def columns(args: Any) -> dict[str, tuple[str, int]]:
@@ -167,7 +166,7 @@ def _mean(values: Sequence[float]) -> str:
 
 def variances(args: Any, graph: str, layers: int, dropout: float) -> dict[str, float]:
     """What `diagnose estimator` finds, by estimator and fan-out."""
-    config = TrainConfig(num_neighbors=1, layers=layers, dropout=dropout, threads=1)
+    config = make_config(num_neighbors=1, layers=layers, dropout=dropout, threads=1)
     data = diagnose_estimator(
         open_graph(args.data, graph, 0), config, estimators=("cvd", "ns", "exact"), steps=(200,), batches=16, draws=4,
         fan_outs=[[D] for D in args.fan_outs], test_draws=10,
@@ -299,7 +298,7 @@ class Cost(Callback):
 @functools.lru_cache(maxsize=1)
 def open_graph(data: Path, name: str, seed: int) -> cvgnn.Graph:
     """A graph of `data`, with a random split where it has none of its own, or a synthetic preset."""
-    name = name.partition("/")[0]
+    name = name.removesuffix("/auto")
     if name in FILES:
         return cvgnn.read_graph(data / f"{FILES[name]}.npz", split=RandomSplit(seed=seed))
     return cvgnn.load(name, data) if name in PLANETOID else cvgnn.load(name)
@@ -310,12 +309,10 @@ def train(
 ) -> dict[str, float]:
     """One run's accuracies in percent, seconds of training and rows."""
     cost = Cost()
-    _, *settings = graph.split("/")  # "auto", and the model
-    options = (AUTO if settings else {}) | ({"model": settings[1]} if settings[1:] else {})
     result = cvgnn.fit(
         open_graph(data, graph, seed), config=TrainConfig(threads=1), seed=seed, epochs=epochs, dropout=dropout,
         layers=layers, estimator=estimator, num_neighbors=fan_out, eval_every=max(1, epochs // 20), callbacks=[cost],
-        **options,
+        **(AUTO if graph.endswith("/auto") else {}),
     ).result  # fmt: skip
     val, test = (round(100 * result[f"{part}_accuracy"], 4) for part in ("val", "test"))
     return {"val": val, "test": test, "cpu": round(cost.cpu, 3), "seconds": result["train_seconds"], "rows": cost.rows}
