@@ -12,13 +12,19 @@ from typing import Any
 import torch
 
 from cvgnn.config import TrainConfig
-from cvgnn.distributed.cost import sent_bytes
 from cvgnn.distributed.partition import Partition
 from cvgnn.distributed.ranks import Ranks
 from cvgnn.distributed.sharded_trainer import build_sharded_trainer
 from cvgnn.training.machine import thread_count
 from cvgnn.training.resume import tensor_bytes
 from cvgnn.utils.process_end import end_process
+
+STEPS = 3
+"""Equal batches in an epoch of `COUNTED`."""
+COUNTED: list[dict[str, Any]] = [
+    {"epochs": 1, "batch_size": 30, "hidden": 6, "num_neighbors": 2, "layers": K} for K in (1, 2, 3)
+]
+"""Runs whose messages are counted."""
 
 
 def train_cases(folder: Path, cases: list[dict[str, Any]], ranks: Ranks) -> Iterator[list[Any]]:
@@ -32,16 +38,16 @@ def train_cases(folder: Path, cases: list[dict[str, Any]], ranks: Ranks) -> Iter
         yield [weights, sorted(h for each in ranks.exchange(histories) for h in each), metrics]
 
 
-def step_bytes(folder: Path, ranks: Ranks) -> list[float]:
-    """Bytes that a rank sends in a step, on average over ranks and steps, and what the model of cost says."""
-    config = TrainConfig(epochs=1, batch_size=30, hidden=6, num_neighbors=2)  # three equal batches
-    partition = Partition(folder / "gcn")
-    trainer = build_sharded_trainer(partition, config, ranks)
-    before = ranks.bytes_sent
-    trainer.train_epoch(1)
-    sent = ranks.counts(ranks.bytes_sent - before)
-    vote = 8 * (ranks.size - 1)  # of a run in a folder, whether to save
-    return [sum(sent) / ranks.size / 3 + vote, sent_bytes(partition, config, ranks.size)]
+def epoch_bytes(folder: Path, ranks: Ranks) -> list[list[int]]:
+    """Bytes and messages that each rank sends in the epoch of each of `COUNTED`."""
+    counted = []
+    for case in COUNTED:
+        trainer = build_sharded_trainer(Partition(folder / "gcn"), TrainConfig(**case), ranks)
+        before = ranks.bytes_sent, ranks.messages
+        trainer.train_epoch(1)
+        sent = ranks.bytes_sent - before[0], ranks.messages - before[1]
+        counted += [ranks.counts(number) for number in sent]
+    return counted
 
 
 def _digests(tensors: dict[str, torch.Tensor]) -> list[str]:
@@ -51,9 +57,9 @@ def _digests(tensors: dict[str, torch.Tensor]) -> list[str]:
 def main(folder: str, cases: str) -> None:
     ranks = Ranks(timeout=120)
     if ranks.size > 1:
-        step = step_bytes(Path(folder), ranks)  # the same on every rank; two that print at once mix their lines
+        sent = epoch_bytes(Path(folder), ranks)  # the same on every rank; two that print at once mix their lines
         if ranks.rank == 0:
-            print(json.dumps({"step": step}), flush=True)
+            print(json.dumps({"sent": sent}), flush=True)
     for result in train_cases(Path(folder), json.loads(cases), ranks):
         if ranks.rank == 0:
             print(json.dumps(result), flush=True)

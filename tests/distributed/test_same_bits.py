@@ -10,11 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from benchmarks.messages import epoch_messages
 
-from cvgnn.distributed.partition import partition_graph
+from cvgnn.config import TrainConfig
+from cvgnn.distributed.cost import sent_bytes
+from cvgnn.distributed.partition import Partition, partition_graph
 from cvgnn.distributed.ranks import Ranks
-from tests.distributed.rank_main import train_cases
+from tests.distributed.rank_main import COUNTED, STEPS, train_cases
 from tests.distributed.test_sharded_trainer import small_graph
 
 BASE = {"epochs": 2, "batch_size": 32, "hidden": 6, "num_neighbors": 2, "norm": "layer"}
@@ -44,11 +48,20 @@ def on_ranks(ranks: int, folder: Path, cases: list[dict[str, Any]]) -> list[Any]
     command = torchrun(ranks, "tests.distributed.rank_main", str(folder), json.dumps(cases))
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    for line in done.stdout.splitlines():
-        if line.startswith("{"):
-            measured, modelled = json.loads(line)["step"]
-            assert measured == pytest.approx(modelled, rel=0.05)
+    (sent,) = [json.loads(line)["sent"] for line in done.stdout.splitlines() if line.startswith("{")]
+    compare_messages(ranks, Partition(folder / "gcn"), sent)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+
+
+def compare_messages(ranks: int, partition: Partition, sent: list[list[int]]) -> None:
+    """Bytes and messages that the ranks have counted are those of the simulation, and their mean that of the model."""
+    for case, counted_bytes, counted_messages in zip(COUNTED, sent[::2], sent[1::2], strict=True):
+        config, vote = TrainConfig(**case), STEPS * (ranks - 1)  # of a run in a folder: in a step, whether to save
+        simulated = epoch_messages(partition, config, [ranks])[ranks]
+        assert simulated.sum(axis=(0, 1, 3)).tolist() == [each + 8 * vote for each in counted_bytes]
+        assert np.count_nonzero(simulated, axis=(0, 1, 3)).tolist() == [each + vote for each in counted_messages]
+        if config.layers < 3:  # the model knows no targets that several nodes have drawn
+            assert simulated.sum() / STEPS / ranks == pytest.approx(sent_bytes(partition, config, ranks), rel=0.05)
 
 
 def compare(tmp_path: Path, cases: list[dict[str, Any]], counts: tuple[int, ...], **kind: Any) -> None:

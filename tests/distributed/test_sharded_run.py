@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -57,9 +59,50 @@ def test_a_run_on_two_ranks_goes_on_with_four_and_with_one(folder: Path, tmp_pat
     assert result(tmp_path / "r") == result(folder / "whole")
 
 
-def test_a_killed_rank_ends_the_others_and_the_run_goes_on_with_two(folder: Path, tmp_path: Path) -> None:
-    options = ["--graph", str(folder / "p"), "--epochs", "150", *SMALL, "--timeout", "60", "--quiet"]
-    assert main(["train", "--out", str(tmp_path / "whole"), *options]) == 0
+LONG = ["--epochs", "150", *SMALL, "--timeout", "60"]
+
+
+@pytest.fixture(scope="module")
+def long_run(folder: Path) -> tuple[bytes, list[Any]]:
+    """The result of a run of 150 epochs by one process."""
+    assert train("--graph", folder / "p", "--out", folder / "long", *LONG) == 0
+    return result(folder / "long")
+
+
+def test_ctrl_c_stops_all_ranks_with_one_line_and_the_run_goes_on(
+    folder: Path, tmp_path: Path, long_run: tuple[bytes, list[Any]]
+) -> None:
+    run = tmp_path / "r"
+    command = ["train", "--graph", str(folder / "p"), "--out", str(run), "--ranks", "2", *LONG]
+    # A shell may start its background jobs with SIGINT ignored, and Python respects that: ask for it again.
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from cvgnn.cli.main import main; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env=ENVIRONMENT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: (run / "checkpoints" / "000003").exists())
+        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes of the command
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    stopped = rf"cvgnn: stopped in epoch \d+, \d+ of its 3 steps done; continue with: cvgnn train --resume {run}"
+    lines = [line for line in errors.splitlines() if "options chosen" not in line]
+    assert lines[0] == "cvgnn: stopping after this step; once more to stop at once"
+    assert re.fullmatch(stopped, "\n".join(lines[1:]))
+    assert not (run / "result.json").exists()
+    assert train("--resume", run) == 0
+    assert result(run) == long_run
+
+
+def test_a_killed_rank_ends_the_others_and_the_run_goes_on_with_two(
+    folder: Path, tmp_path: Path, long_run: tuple[bytes, list[Any]]
+) -> None:
+    options = ["--graph", str(folder / "p"), *LONG, "--quiet"]
     command = torchrun(4, "cvgnn", "train", "--out", str(tmp_path / "r"), *options)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
     try:
@@ -74,7 +117,7 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on_with_two(folder: Path
     assert sorted(said) == [f"cvgnn: rank {rank} on {host} lost rank 2 on {host}" for rank in (0, 1, 3)], errors[:2000]
     assert not (tmp_path / "r" / "result.json").exists()
     assert train("--resume", tmp_path / "r", "--ranks", 2) == 0
-    assert result(tmp_path / "r") == result(tmp_path / "whole")  # each epoch once
+    assert result(tmp_path / "r") == long_run  # each epoch once
 
 
 def process_of_rank(parent: int, rank: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,18 @@ def test_shards_equal_the_whole_graph(
     records = list(whole.epochs(3))
     close(sharded, whole)
     assert [r.metrics for r in sharded_records] == [r.metrics for r in records]
+
+
+def test_a_rank_imports_no_sympy(tmp_path: Path) -> None:
+    code = """
+import sys
+from cvgnn.cli.main import main
+assert main(["train", "--graph", "p", "--out", "r", "--quiet", "--model", "sage", "--epochs", "1"]) == 0
+print(*{"sympy", "torch._dynamo"} & set(sys.modules))
+"""
+    partition_graph(small_graph(), tmp_path / "p", shards=2, method="range", propagate="mean")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""  # sympy and what imports it would take 35 MiB of each rank
 
 
 def close(a: Trainer, b: Trainer) -> None:

@@ -86,9 +86,13 @@ def _exit_code(arguments: list[str]) -> int:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     try:
         return _dispatch(arguments)
+    except Stopped as error:
+        if not _follows():
+            print(f"cvgnn: {error}", file=sys.stderr)
+        return 128 + error.signal_number
     except CvgnnError as error:
         print(f"cvgnn: {error}", file=sys.stderr)
-        return 128 + error.signal_number if isinstance(error, Stopped) else 2
+        return 2
     except (KeyboardInterrupt, SystemError) as error:
         # An interrupt inside compiled code becomes the cause, perhaps at several removes, of a SystemError.
         cause: BaseException | None = error
@@ -96,7 +100,8 @@ def _exit_code(arguments: list[str]) -> int:
             cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
-        print("cvgnn: interrupted", file=sys.stderr)
+        if not _follows():
+            print("cvgnn: interrupted", file=sys.stderr)
         return 128 + (cause.signal_number if isinstance(cause, Interrupted) else signal.SIGINT)
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         _discard_output()
@@ -107,6 +112,11 @@ def _exit_code(arguments: list[str]) -> int:
         _discard_output()
         print(f"cvgnn: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
         return 2
+
+
+def _follows() -> bool:
+    """Whether this is a rank whose end rank 0 reports, because a signal stops all of them."""
+    return os.environ.get("RANK", "0") != "0"
 
 
 def _discard_output() -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar, final
 
 import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from cvgnn.config import GraphSource, TrainConfig
 from cvgnn.data import Graph
@@ -26,9 +31,11 @@ from cvgnn.training.processes import Processes
 from cvgnn.training.trainer import EpochRecord, Trainer
 from cvgnn.training.trainer_builder import NO_PARTS, build_model, build_task
 from cvgnn.utils.formatting import format_bytes
+from cvgnn.utils.stop_signals import handling
 
 T = TypeVar("T")
 _log = logging.getLogger("cvgnn")
+_AFTER_A_FAILURE = 60.0  # seconds after which the last of the others has ended, or hangs
 
 
 @final
@@ -164,7 +171,7 @@ class RankLog(Callback):
 
 
 def check_ranks(path: Path | None, wanted: int) -> None:
-    """Refuse several ranks without a partitioned graph, and `--ranks` that are not those which torchrun started."""
+    """Refuse several ranks without a partitioned graph, and `--ranks` that are not those which run."""
     found = world_size()
     require(
         path is not None or max(wanted, found) == 1,
@@ -174,16 +181,36 @@ def check_ranks(path: Path | None, wanted: int) -> None:
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
-    """Start `cvgnn ARGUMENTS` on several ranks of this machine, by torchrun; returns its exit code."""
-    # One thread a rank, and no spinning: ranks that wait for each other must not take the cores of those that compute.
-    quiet = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-    # torchrun asks every 0.1 s whether the ranks run, and takes 5 % of their time for that.
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--monitor-interval", "1"]
-    rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    command = [sys.executable, *torchrun, *rendezvous, "-m", "cvgnn", *arguments]
-    process = subprocess.Popen(command, env={**quiet, **os.environ})
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:  # the ranks got it too: they save and stop
-            continue
+    """Start `cvgnn ARGUMENTS` on several ranks of this machine; returns the exit code of the first that failed, or 0.
+
+    Not by torchrun, which prints a traceback of its own where a rank fails or a signal stops the run, and kills ranks
+    that take more than 30 s to save.
+    """
+    # In this process, as torchrun's store is in its own: so the system chooses a port that is free.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    environment = {
+        # One thread a rank, and no spinning: ranks that wait must not take the cores of those that compute.
+        "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", **os.environ,
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": str(True),
+        "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "cvgnn", *arguments]
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        for process in processes:
+            process.send_signal(number)
+
+    with handling(forward):
+        for rank in map(str, range(ranks)):
+            own = {**environment, "RANK": rank, "LOCAL_RANK": rank}
+            # In a session of its own: Ctrl-C comes from here, and not from the terminal, too.
+            processes.append(subprocess.Popen(command, env=own, start_new_session=True))
+        end = math.inf
+        while None in (codes := [process.poll() for process in processes]):
+            if any(codes):  # the others notice, but for one that hangs
+                end = min(end, time.monotonic() + _AFTER_A_FAILURE)
+            if time.monotonic() > end:
+                forward(signal.SIGKILL, None)
+            time.sleep(0.1)
+    return next((code if code > 0 else 128 - code for code in codes if code), 0)

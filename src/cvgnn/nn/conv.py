@@ -146,7 +146,8 @@ class SAGEConv(Conv):
 
     def __init__(self, in_channels: int, out_channels: int, **options: object) -> None:
         super().__init__(in_channels, out_channels, **options)  # type: ignore[arg-type]
-        self.own_weight = nn.Parameter(torch.empty_like(self.weight))
+        # Not empty_like, which imports sympy on the meta device.
+        self.own_weight = nn.Parameter(torch.empty(self.weight.shape, dtype=self.weight.dtype))
 
     def forward(self, x: Inputs) -> Affine:
         """See `Conv.forward`."""
