@@ -39,7 +39,7 @@ from typing import Any
 
 import cvgnn
 from common import RECIPE, ROOT, SHARED, SIZES, commit, load, parser, report
-from cvgnn.config import TrainConfig, make_config
+from cvgnn.config import TrainConfig
 from cvgnn.data import RandomSplit
 from cvgnn.lab.diagnose import diagnose_estimator
 from cvgnn.lab.recipes import paper_recipe
@@ -166,7 +166,7 @@ def _mean(values: Sequence[float]) -> str:
 
 def variances(args: Any, graph: str, layers: int, dropout: float) -> dict[str, float]:
     """What `diagnose estimator` finds, by estimator and fan-out."""
-    config = make_config(num_neighbors=1, layers=layers, dropout=dropout, threads=1)
+    config = TrainConfig(num_neighbors=1, layers=layers, dropout=dropout, threads=1)
     data = diagnose_estimator(
         open_graph(args.data, graph, 0), config, estimators=("cvd", "ns", "exact"), steps=(200,), batches=16, draws=4,
         fan_outs=[[D] for D in args.fan_outs], test_draws=10,
