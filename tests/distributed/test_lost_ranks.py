@@ -47,7 +47,7 @@ def test_every_other_rank_names_the_lost_one_and_its_host(
         os.kill(pids[victim], signal.SIGKILL)  # one that hangs
     codes = forked.wait()
     assert [codes[rank] for rank in others] == [2, 2, 2]
-    said = re.findall(r"cvgnn: (rank \d on \S+) lost (.*), which failed, died, hangs", (tmp_path / "log").read_text())
+    said = re.findall(r"cvgnn: (rank \d on \S+) lost (.*?), which failed, died, hangs", (tmp_path / "log").read_text())
     assert sorted(said) == [(f"rank {rank} on {HOST}", f"rank {victim} on {HOST}") for rank in others]
     assert all((checkpoint / "checkpoint.json").exists() for checkpoint in checkpoints.glob("[0-9]*"))
 
