@@ -33,6 +33,10 @@ def test_memory_does_not_grow_with_nodes_times_features(tmp_path: Path) -> None:
         folder = tmp_path / str(width)
         try:
             measured[width] = run("write", folder, width) | run("train", folder, width)
+            # A peak may hold one more of the chunks of 32 MiB by which all rows are read, as malloc happens to free them:
+            # what a run needs is the least of three.
+            for other in (run("train", folder, width) for _ in range(2)):
+                measured[width] |= {name: min(measured[width][name], other[name]) for name in ("train", "predict")}
             again = run("limited", folder, width)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # pytest keeps the folders of three runs
@@ -43,6 +47,4 @@ def test_memory_does_not_grow_with_nodes_times_features(tmp_path: Path) -> None:
     assert 3 * LIMIT < 4 * N * 512  # the features alone, and P X is as large again
     for phase, limit in {"open": 4 << 20, "train": LIMIT, "predict": LIMIT, "write": 450 << 20}.items():
         assert wide[phase] < limit, phase  # writing holds two pieces of columns, 128 MiB each
-        # Where the features grow by 900 MB, with P X. malloc holds up to two more or fewer of the chunks of 32 MiB by which
-        # all rows are read (ELEMENTS_PER_CHUNK): the difference varied from 0 to 48 MB over ten runs.
-        assert abs(wide[phase] - narrow[phase]) < 64 << 20, phase
+        assert abs(wide[phase] - narrow[phase]) < 40 << 20, phase  # where the features grow by 900 MB, with P X
