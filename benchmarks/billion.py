@@ -7,8 +7,8 @@ with histories on disk (width 128, fan-out 5, batches of 1,000), evaluate, and, 
 after half an epoch and resume it. Scale 1 is 111,059,956 nodes, 1,615,685,872 edges that are listed, 128 features, 172
 classes, 1,207,179 training, 125,265 validation and 214,338 test nodes. Each stage's input is deleted when nobody needs
 it any more. The peak is the process's resident memory (VmHWM), pages of mapped files included; the limit is a control
-group, which counts those pages, too, and takes them back. Read: bytes that came from the disk and not from the page
-cache, which is shared with what ran before.
+group, which counts those pages, too, and takes them back. Before each stage the page cache is emptied, where that is
+allowed (root): pages that an earlier stage left there would count for no group. Read: bytes that came from the disk.
 """
 
 from __future__ import annotations
@@ -94,6 +94,10 @@ def measured(
     command = [sys.executable, __file__, "--stage", stage, "--folder", folder, "--scale", arguments.scale, "--memory",
                arguments.memory, "--epochs", arguments.epochs, "--features", arguments.features, "--history-dtype",
                arguments.history_dtype, *(["--kill"] if arguments.kill else [])]  # fmt: skip
+    drop = Path("/proc/sys/vm/drop_caches")
+    os.sync()
+    if os.access(drop, os.W_OK):
+        drop.write_text("3")
     start = time.perf_counter()
     child = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True)
     if kill_after is not None:
