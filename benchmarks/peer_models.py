@@ -82,7 +82,11 @@ class Ours(Contestant):
         self.trainer.step(next(self.batches))
 
     def tensors(self) -> list[Tensor]:
-        return tensors_of(self.trainer.model)
+        model, average = self.trainer.model, self.trainer.average
+        if average is None:
+            return tensors_of(model)
+        names = {id(p): name for name, p in model.named_parameters()}
+        return [average.weights[names[id(p)]] for p in tensors_of(model)]
 
 
 def endless(epoch: Callable[[], Iterator[Any]]) -> Iterator[Any]:
@@ -221,6 +225,11 @@ def with_features(graph: Graph) -> Graph:
     return dataclasses.replace(graph, PX=source.PX, PX_normalization="symmetric", validated=True)
 
 
+def as_it_is(graph: Graph) -> Graph:
+    """The graph, without `P X`."""
+    return graph
+
+
 def pyg_data(graph: Graph) -> Any:
     """PyG's `Data`, with the faster of its two forms of a graph.
 
@@ -296,6 +305,8 @@ def _kinds() -> dict[str, Kind]:
     }
     rounded = functools.partial(Ours, feature_dtype="bfloat16", history_dtype="bfloat16")
     kinds["cv-bfloat16"] = Kind("cvgnn cv, bfloat16 features and histories", (), with_features, rounded)
+    start = functools.partial(Ours, estimator="cv", sampled_start=5, ema=0.99)
+    kinds["cv-start"] = Kind("cvgnn cv, sampled start, averaged weights", (), as_it_is, start)
     kinds["pyg-full"] = Kind("PyG full batch", ("torch_geometric",), pyg_matrix, PygFull)
     for fan_out in ([10, 10], [25, 10], [2, 2], [5, 5]):
         label = f"PyG NeighborLoader {fan_out[0]},{fan_out[1]} ({sampler})"
@@ -307,7 +318,7 @@ def _kinds() -> dict[str, Kind]:
 
 
 KINDS = _kinds()
-OURS = ("cv", "cv-bfloat16", "ns", "exact")
+OURS = ("cv", "cv-start", "cv-bfloat16", "ns", "exact")
 
 
 @functools.cache

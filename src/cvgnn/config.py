@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, final, get_args, get_type_hints
 
 from cvgnn.data.table_options import TableOptions
 from cvgnn.errors import CvgnnError, require, require_integer, require_known, require_number, unknown_name
-from cvgnn.limits import MAX_BATCH, MAX_EPOCHS, MAX_HIDDEN, MAX_LAYERS, MAX_THREADS, check_fan_out
+from cvgnn.limits import MAX_BATCH, MAX_DRAWS, MAX_EPOCHS, MAX_HIDDEN, MAX_LAYERS, MAX_THREADS, check_fan_out
 
 IN_MEMORY = "in-memory"
 """The data set name in config.json of a run whose graph was made in Python."""
@@ -121,6 +121,11 @@ class TrainConfig:
     num_neighbors: tuple[int, ...] = (2,)
     """Neighbors drawn for a node, -1 for all: one number, or one for each sampled hop, the batch's own hop first. There
     are layers - 1 hops, because layer 0 is exact; layers of them behind an input layer."""
+
+    sampled_start: int = 0
+    """Neighbors drawn for a node at layer 0 in the first epoch, -1 for all. That epoch needs neither P X nor histories
+    (its estimator is ns), so training begins at once; both are computed after it. 0 = layer 0 is exact from the first
+    step. Pays where P X takes many seconds; 5 is a good value."""
 
     optimizer: Literal["sgd", "heavy-ball", "adam", "amsgrad", "adagrad", "adamw", "nadam"] = "adam"
     """The rule that turns gradients into steps: the paper's five; adamw and nadam are torch.optim's, which the paper's
@@ -336,6 +341,7 @@ class TrainConfig:
             "single weights, nor with output='tau'",
         )
         self._check_fan_out()
+        self._check_sampled_start()
         require_number("control", self.control, "a number in [0, 1]", at_least=0.0, at_most=1.0)
         require(
             self.control == 1.0 or self.estimator not in ("ns", "exact"),
@@ -382,6 +388,18 @@ class TrainConfig:
             f"({'layer 0 is exact' if hops < self.layers else 'an input layer comes first'}): give "
             f"{f'{hops} entries or ' if hops > 1 else ''}one number",
         )
+
+    def _check_sampled_start(self) -> None:
+        start = require_integer("sampled_start", self.sampled_start, at_least=-1, at_most=MAX_DRAWS)
+        object.__setattr__(self, "sampled_start", start)
+        if start == 0:
+            return
+        for refused, what in (
+            (self.hops == self.layers, "an input layer (that of gcnii, too), behind which every layer is sampled"),
+            (self.norm == "batch", "norm='batch', whose statistics come from an exact pass before the first step"),
+            (self.device != "cpu", f"device={self.device!r}"),
+        ):
+            require(not refused, f"sampled_start does not go with {what}; leave it out")
 
     def _check_own_part(self, name: str, built_in: Sequence[str]) -> None:
         """Raise unless the part is built in, registered, or was given as an object."""

@@ -26,7 +26,7 @@ SPACE: dict[str, list[Any]] = {
     "input_layer": [False, True], "bias": [True, False], "dropout": [0.0, 0.5], "input_dropout": [0.0, 0.3],
     "feature_norm": ["none", "row", "l2"], "feature_dtype": ["float32", "bfloat16"], "clip_norm": [None, 1.0],
     "history_dtype": ["float32", "bfloat16"], "batches": ["shuffle", "replacement"], "output": ["best", "tau"],
-    "threads": [1, 2], "weight_decay": [0.0, 1e-3],
+    "threads": [1, 2], "weight_decay": [0.0, 1e-3], "sampled_start": [0, 2],
 }  # fmt: skip
 
 

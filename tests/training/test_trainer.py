@@ -12,6 +12,7 @@ import torch
 from cvgnn.data import Graph, Propagation
 from cvgnn.errors import CvgnnError
 from cvgnn.nn import GCN, MODELS, ControlVariate, Estimator, SampledSum, exact_hidden, refresh_statistics
+from cvgnn.nn.sampled_start import SampledStart
 from cvgnn.ops.dropout import Dropout
 from cvgnn.optim import make_optimizer
 from cvgnn.reference import ReferenceTrainer, Spec
@@ -19,6 +20,7 @@ from cvgnn.reference.losses import Loss, binary_cross_entropy, softmax_cross_ent
 from cvgnn.reference.optimizers import ReferenceOptimizer
 from cvgnn.rng import Purpose, derive
 from cvgnn.sampling import Batch, BatchLoader, NeighborSampler, propagate_features
+from cvgnn.sampling.features import LateSource
 from cvgnn.training import (
     Evaluator,
     MultiLabelClassification,
@@ -65,6 +67,7 @@ class Case:
     activation: str = "relu"
     jk: str = "last"
     input_layer: bool = False
+    start: int = 0
     steps: int = 50
     lr: float = 0.05
 
@@ -135,6 +138,23 @@ SPARSE = [
 ]
 CASES += SPARSE
 CASES += [replace(BASE, K=3, normalization="random-walk", weighted=True), replace(BASE, K=3, D=-1), replace(BASE, D=1)]
+CASES += [
+    # Three steps an epoch: three of the start, and six after it.
+    replace(
+        BASE, model=m, K=K, start=D, estimator=e, dropout=p, input_dropout=p, scheme=s, sparse=x, weighted=w, mode=b,
+        feature_norm=f, steps=9,
+    )
+    for m, K, D, e, p, s, x, w, b, f in (
+        ("gcn", 1, 1, "cv", 0.4, "without-replacement", False, False, "shuffle", "none"),
+        ("gcn", 2, 2, "cvd", 0.4, "without-replacement", False, True, "replacement", "row"),
+        ("gcn", 3, 3, "cv", 0.0, "with-replacement", True, True, "shuffle", "l2"),
+        ("gcn", 2, 1, "exact", 0.0, "without-replacement", True, False, "shuffle", "none"),
+        ("gcn", 2, -1, "ns", 0.4, "without-replacement", False, False, "shuffle", "none"),
+        ("sage", 2, 1, "cvd", 0.4, "without-replacement", False, False, "shuffle", "none"),
+        ("sage", 3, 2, "cv", 0.0, "released", True, True, "replacement", "none"),
+        ("gin", 2, 2, "cvd", 0.0, "without-replacement", False, True, "shuffle", "none"),
+    )
+]  # fmt: skip
 
 
 MODEL_NAMES = ("gcn", "sage", "gin", "gcnii")
@@ -217,7 +237,7 @@ class Pair:
         if self.model.has_statistics:
             refresh_statistics(self.model, self.features, self.propagation)
         self.estimator = self._estimator()
-        fan_out = -1 if case.estimator == "exact" else case.D
+        self.fan_out = fan_out = -1 if case.estimator == "exact" else case.D
         self.sampler = NeighborSampler(
             self.propagation, num_neighbors=fan_out, num_layers=self.model.num_layers, scheme=case.scheme, seed=SEED
         )
@@ -225,22 +245,26 @@ class Pair:
         given = used(case.optimizer, case.form, **numbers)
         common = {"lr": case.lr, "weight_decay": case.weight_decay}
         task, loss = self._task()
+        loader = BatchLoader(self.graph.train_ids, self.sampler, batch_size=4, mode=case.mode, seed=SEED)
+        self.start = None if case.start == 0 else self._start(loader.steps_per_epoch)
         self.model.readout = task.make_readout(seed=SEED, dtype=torch.float64)
         self.trainer = Trainer(
             model=self.model,
             estimator=self.estimator,
-            loader=BatchLoader(self.graph.train_ids, self.sampler, batch_size=4, mode=case.mode, seed=SEED),
+            loader=loader,
             optimizer=make_optimizer(case.optimizer, self.model.parameters(), form=case.form, **common, **given),
             task=task,
             statistics_every=4,
+            start=self.start,
         )
         params = {name: p.detach().numpy().copy() for name, p in self.model.named_parameters()}
         self.replica_optimizer = ReferenceOptimizer(case.optimizer, case.form, **common, **given)
         self.replica = ReferenceTrainer(
             A, X, task.y.numpy(), params, K=self.model.num_layers,
-            fan_outs=[None] + [fan_out] * (self.model.num_layers - 1), scheme=case.scheme, estimator=case.estimator,
+            fan_outs=[case.start or None] + [fan_out] * (self.model.num_layers - 1), scheme=case.scheme, estimator=case.estimator,
             normalization=case.aggregation, loss=loss, optimizer=self.replica_optimizer,
             control=case.control, spec=case.spec, statistics_every=4 if case.norm == "batch" else 0,
+            start_steps=0 if self.start is None else self.start.steps,
         )  # fmt: skip
 
     def _task(self) -> tuple[Task, Loss]:
@@ -265,6 +289,18 @@ class Pair:
         graph = replace(self.graph, y=torch.from_numpy(y))
         return NodeRegression(graph), functools.partial(squared_error, center=y[train].mean(axis=0), scale=scale)
 
+    def _start(self, steps: int) -> SampledStart:
+        own = propagate_features(self.graph, self.propagation, feature_norm=self.case.feature_norm, aggregated=False)
+        sampler = NeighborSampler(
+            self.propagation, num_neighbors=self.case.start, scheme=self.case.scheme, control=False, seed=SEED
+        )
+
+        def finish() -> None:
+            self.estimator.initialize(exact_hidden(self.model, self.features, self.propagation))
+
+        no_row = LateSource(own, lambda: pytest.fail("a sampled start read P X"))
+        return SampledStart(no_row, sampler, steps=steps, finish=finish)
+
     def _estimator(self) -> Estimator:
         if self.case.estimator in ("ns", "exact"):
             return SampledSum(self.features)
@@ -281,7 +317,8 @@ class Pair:
 
         def draws(k: int, v: int) -> list[int]:
             key = derive(SEED, Purpose.NEIGHBORS, batch.step, k)
-            return raw_draws(key, v, case.scheme, len(replica.neighbors[v]), self.sampler.fan_outs[k - 1])
+            D = case.start if k == 0 else self.fan_out
+            return raw_draws(key, v, case.scheme, len(replica.neighbors[v]), D)
 
         masks: dict[int | str, np.ndarray] = {}
         K = self.model.num_layers
@@ -311,7 +348,7 @@ class Pair:
             for key, expected in zip(names, (self.replica_optimizer.M[j], self.replica_optimizer.V[j]), strict=True):
                 if key is not None:
                     close(state[key], expected, rtol)
-        if isinstance(self.estimator, ControlVariate):
+        if isinstance(self.estimator, ControlVariate) and self.replica.t > self.replica.start_steps:
             for k in range(1, self.model.num_layers):
                 close(self.estimator.history(k).values, self.replica.Hbar[k], rtol)
 

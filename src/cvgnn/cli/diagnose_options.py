@@ -87,8 +87,8 @@ class _AlongTraining(DiagnoseCommand):
         return self.config
 
     def unused(self, config: TrainConfig) -> set[str]:
-        """`--bad-step skip` would measure another training."""
-        return {"bad_step"} if config.bad_step != "stop" else set()
+        """`--bad-step skip` and a sampled start would measure another training."""
+        return {name for name in ("bad_step", "sampled_start") if getattr(config, name) not in ("stop", 0)}
 
     def arguments(self, graph: Graph, argv: Sequence[str]) -> dict[str, Any]:
         """With `--run` alone, measure at the checkpoint."""

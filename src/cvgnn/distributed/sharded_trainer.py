@@ -190,6 +190,7 @@ def check_sharded(partition: Partition, config: TrainConfig, model: Network, tas
         (parts.find("estimator", config) is not None, "an estimator of your own"),
         (task.items.kind != "node", f"task {task.name!r}, whose items are not nodes"),
         (config.inductive, "inductive"),
+        (config.sampled_start != 0, "sampled_start: its shards have P X already"),
         (
             config.feature_norm != partition.feature_norm,
             f"feature_norm {config.feature_norm!r}: it was made with {partition.feature_norm!r}; partition the graph "

@@ -10,7 +10,7 @@ Legend (the paper's letters):
     r^(k)       receptive field at layer k
 
 Leaving the paper: line 2 initialises the histories with sigma (the paper leaves it out), at W_1. Networks other than
-the GCN, and BatchNorm's statistics, are ours.
+the GCN, BatchNorm's statistics and the sampled start are ours.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class ReferenceTrainer:
         spec: The network; a GCN if not given.
         statistics_every: BatchNorm's statistics are computed at W_1, and again at W_t before every step t = 1, 2, ...
             with (t - 1) % statistics_every == 0; 0 keeps those of W_1.
+        start_steps: The steps t = 1..start_steps sample layer 0, too, with D^(0) = fan_outs[0], and are those of "ns";
+            line 2 comes after them, at W_{start_steps + 1}.
 
     After each step: `params` is W_{t+1}; `Hbar` the updated histories by k = 1..K-1; `loss`, `grads`, `H`,
     `fields` ([r^(0), ..., r^(K)]) and `statistics` (by layer; empty unless the norm is "batch") are those of this step,
@@ -81,13 +83,14 @@ class ReferenceTrainer:
         optimizer: Optimizer,
         spec: Spec = GCN,
         statistics_every: int = 0,
+        start_steps: int = 0,
     ) -> None:
         require_known("estimator", estimator, ESTIMATORS)
         require(len(fan_outs) == K, f"fan_outs must have {K} entries (index 0 unused), not {len(fan_outs)}")
         require(
             statistics_every >= 0, f"statistics_every must be a number of steps or 0 (never), not {statistics_every}"
         )
-        self.spec, self.statistics_every, self.t = spec, statistics_every, 1
+        self.spec, self.statistics_every, self.start_steps, self.t = spec, statistics_every, start_steps, 1
         self.K, self.fan_outs, self.scheme, self.estimator = K, list(fan_outs), scheme, estimator
         self.f, self.control = loss, control
         self.P = dense_P(A, normalization)
@@ -96,20 +99,23 @@ class ReferenceTrainer:
         self.y = np.array(y)
         self.params = {name: np.array(W, dtype=np.float64) for name, W in params.items()}
         self.optimizer = optimizer
-        # Line 2.
         self.statistics = batch_statistics(self.params, self.P, self.X, spec)
-        H, _ = exact_forward(self.params, self.P, self.X, K, spec, self.statistics)
-        self.Hbar = {k: H[k].copy() for k in range(1, K)}
+        self.Hbar = self.initial_histories()
         self.loss = float("nan")
         self.grads: dict[str, Array] = {}
         self.H: list[Array] = []
         self.fields: list[Ids] = []
 
+    def initial_histories(self) -> dict[int, Array]:
+        """Line 2."""
+        H, _ = exact_forward(self.params, self.P, self.X, self.K, self.spec, self.statistics)
+        return {k: H[k].copy() for k in range(1, self.K)}
+
     def sample(self, batch: Sequence[int], draws: LayerDraws) -> dict[int, Array]:
-        """Line 5: P^(k) for k = K-1..1, each with the rows r^(k+1) that the layer above reached."""
+        """Line 5: P^(k) for k = K-1..1, each with the rows r^(k+1) that the layer above reached; P^(0) in the start."""
         P_hats: dict[int, Array] = {}
         r = np.unique(np.asarray(batch, dtype=np.int64))
-        for k in range(self.K - 1, 0, -1):
+        for k in range(self.K - 1, -1 if self.t <= self.start_steps else 0, -1):
             D = self.fan_outs[k]
             if D is None:
                 raise CvgnnError(f"fan_outs[{k}] is None; give D^({k}), or -1 for all neighbors")
@@ -133,7 +139,8 @@ class ReferenceTrainer:
         if self.statistics_every > 0 and (self.t - 1) % self.statistics_every == 0:
             self.statistics = batch_statistics(self.params, self.P, self.X, self.spec)
         # Lines 4 and 5: neighbor sampling.
-        P_hats = {} if self.estimator == "exact" else self.sample(batch, draws)
+        estimator = "ns" if self.t <= self.start_steps else self.estimator
+        P_hats = {} if estimator == "exact" else self.sample(batch, draws)
         # Lines 6 to 11: forward, loss, gradient G_t at W_t.
         self.loss, self.grads, self.H, self.fields = cv_forward_backward(
             self.params,
@@ -144,7 +151,7 @@ class ReferenceTrainer:
             self.y,
             batch,
             masks,
-            self.estimator,
+            estimator,
             self.f,
             self.spec,
             self.statistics,
@@ -157,4 +164,6 @@ class ReferenceTrainer:
         for k in range(1, self.K):
             for v in self.fields[k]:
                 self.Hbar[k][v] = self.H[k][v]
+        if self.t == self.start_steps:
+            self.Hbar = self.initial_histories()
         self.t += 1

@@ -113,7 +113,7 @@ def _forward(
         W: Parameters by name.
         spec: The network.
         P: Propagation matrix [N, N].
-        Q: The matrix that multiplies H^(k), by k = 1..K-1.
+        Q: The matrix that multiplies H^(k), by k = 1..K-1, and X, k = 0, where that is not P.
         r: [r^(0), ..., r^(K)].
         X: Features [N, d_0].
         statistics_of: From k and Z^(k+1) to the mean and variance of BatchNorm.
@@ -138,7 +138,7 @@ def _forward(
     def agg(k: int) -> Node:
         u, v = r[k], r[k + 1]
         if k == 0:
-            return Node(_mask(masks, 0, X.shape)[v] * (P[v] @ X))
+            return Node(_mask(masks, 0, X.shape)[v] * (Q.get(0, P)[v] @ X))
         Q_k = Node(Q[k][np.ix_(v, u)])
         if separate and Hbar is not None:
             # P^[v,u] = f P[v,u], so sqrt(f) P[v,u] = sqrt(P^[v,u] P[v,u]).
@@ -239,8 +239,9 @@ def receptive_fields(
     """r^(K) = the batch's distinct ids; r^(k) = r^(k+1) and the nodes that Q^(k) reaches from it.
 
     Args:
-        Q: The matrix that multiplies H^(k), by k = 1..K-1: P^(k), or P for the exact estimator.
-        P: Propagation matrix [N, N]; it is layer 0's, which is never sampled.
+        Q: The matrix that multiplies H^(k), by k = 1..K-1: P^(k), or P for the exact estimator; and layer 0's, k = 0,
+            where that is sampled.
+        P: Propagation matrix [N, N]; it is layer 0's where Q has none.
         batch: Node ids, repeats allowed.
         K: Number of layers.
         spec: The network.
@@ -254,7 +255,7 @@ def receptive_fields(
     """
     r = [np.unique(np.asarray(batch, dtype=np.int64))]
     for k in range(K - 1, -1, -1):
-        Q_k = P if k == 0 else Q[k]
+        Q_k = Q.get(0, P) if k == 0 else Q[k]
         reached = np.flatnonzero(Q_k[r[0]].any(axis=0))
         r.insert(0, r[0] if spec.kind(k) == "linear" else np.union1d(r[0], reached))
     return r
@@ -289,7 +290,8 @@ def cv_forward_backward(
     Args:
         params: Parameters by name.
         P: Propagation matrix [N, N].
-        P_hats: P^(k) by k = 1..K-1, rows r^(k+1) filled; not read by "exact".
+        P_hats: P^(k) by k = 1..K-1, rows r^(k+1) filled; not read by "exact". P^(0), if there is one, takes the place
+            of P at layer 0 (a sampled start).
         Hbar: Histories by k = 1..K-1, [N, d_k]; read by "cv" and "cvd" only.
         X: Features [N, d_0].
         y: Labels [N].

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal, TypeVar, final, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cvgnn.data import Graph, Propagation, SparseFeatures
 from cvgnn.errors import CvgnnError, require, require_known
 from cvgnn.ops.history_write import read_rows
-from cvgnn.ops.row_input import SparseInput
-from cvgnn.ops.row_sum import Rows
+from cvgnn.ops.row_input import DenseRows, RowInput, SparseInput
+from cvgnn.ops.row_sum import Array, Rows, weighted_sum
+from cvgnn.ops.sparse_propagation import product_rows
 from cvgnn.ops.threads import WORTH_SHARING
 
 FeatureNorm = Literal["none", "row", "l2"]
@@ -57,6 +60,10 @@ class FeatureSource(ABC):
     @abstractmethod
     def span(self, first: int, last: int) -> Tensor | SparseInput:
         """`(P X)[first:last]`, `[last - first, F]`."""
+
+    def sums(self, matrix: Rows) -> RowInput:
+        """`S (P X)`, for a sparse matrix `S` `[n, N]` with weights."""
+        raise CvgnnError(f"features of type {type(self).__name__} have no sums of rows, which sampled_start needs")
 
     def to(self, device: torch.device) -> FeatureSource:
         """The same rows on a device, and `own`'s."""
@@ -169,6 +176,11 @@ class DenseSource(FeatureSource):
         # A view: exact inference reads the rows in order and must not copy P X.
         return self.PX[first:last]
 
+    def sums(self, matrix: Rows) -> DenseRows:
+        """See `FeatureSource.sums`; each thread sums the rows of its own range."""
+        shape = matrix.num_rows, self.num_features
+        return DenseRows(lambda first, last: weighted_sum(matrix.between(first, last), self.PX), shape)
+
     def to(self, device: torch.device) -> DenseSource:
         """See `FeatureSource.to`."""
         return _with_own(DenseSource(self.PX.to(device), self.dtype), self, device)
@@ -193,6 +205,18 @@ class SparseSource(FeatureSource):
     def span(self, first: int, last: int) -> SparseInput:
         """See `FeatureSource.span`."""
         return SparseInput(self._matrix, range(first, last), num_columns=self.num_features)
+
+    def sums(self, matrix: Rows) -> SparseInput:
+        """See `FeatureSource.sums`."""
+        (indptr, indices, weight), n = matrix.arrays, matrix.num_rows
+        # The kernel multiplies the weights by factors of rows and columns, which are 1 here.
+        S = (indptr.astype(np.int64), indices, weight, np.ones(n, weight.dtype), self._ones, False)
+        made = product_rows(S, self._matrix.arrays, self.num_features, (0, n))
+        return SparseInput(Rows.of(*made), range(n), num_columns=self.num_features)
+
+    @functools.cached_property
+    def _ones(self) -> Array:
+        return np.ones(self.num_nodes, self.PX.values.numpy().dtype)
 
     def to(self, device: torch.device) -> SparseSource:
         """See `FeatureSource.to`."""
@@ -234,6 +258,44 @@ class PartialSource(FeatureSource):
         if not self._needed[rows].all():
             self._source, self._needed = self._complete(), torch.ones_like(self._needed)
         return self._source
+
+
+@final
+class LateSource(FeatureSource):
+    """A source that is computed when its first row is asked for.
+
+    Args:
+        own: rows of `X`, which are there from the start.
+        compute: makes the source.
+    """
+
+    def __init__(self, own: FeatureSource, compute: Callable[[], FeatureSource]) -> None:
+        self.num_nodes, self.num_features, self.dtype = own.num_nodes, own.num_features, own.dtype
+        self.own, self._compute = own, compute
+
+    @functools.cached_property
+    def _source(self) -> FeatureSource:
+        source = self._compute()
+        self.own = source.own  # what training reads from now on may be rounded to bfloat16
+        return source
+
+    @property
+    def sparse(self) -> bool:  # type: ignore[override]
+        """See `FeatureSource`."""
+        return self._source.sparse
+
+    @property
+    def incomplete(self) -> FeatureSource:
+        """See `FeatureSource.incomplete`."""
+        return self._source.incomplete
+
+    def rows(self, ids: Tensor) -> Tensor | SparseInput:
+        """See `FeatureSource.rows`."""
+        return self._source.rows(ids)
+
+    def span(self, first: int, last: int) -> Tensor | SparseInput:
+        """See `FeatureSource.span`."""
+        return self._source.span(first, last)
 
 
 @final

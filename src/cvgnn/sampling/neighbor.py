@@ -148,11 +148,13 @@ class NeighborSampler:
         targets = ids
         # Algorithm 1, line 5, from the batch down: layer k's sources r^(k) are the targets of layer k-1.
         for k in range(len(self.fan_outs), 0, -1):
-            blocks.append(self._sample_layer(targets, step, k))
+            blocks.append(self.sample_layer(targets, step, k))
             targets = blocks[-1].sources
         return tuple(reversed(blocks))
 
-    def _sample_layer(self, targets: Tensor, step: int, k: int) -> Block:
+    def sample_layer(self, targets: Tensor, step: int, k: int) -> Block:
+        """The block of layer `k` for its targets, `r^(k+1)`; layer 0, which is not part of `sample`, has the last
+        fan-out."""
         key, D = np.uint64(stream(self.seed, Purpose.NEIGHBORS)), self._drawn[k - 1]
         with self._lock:
             try:

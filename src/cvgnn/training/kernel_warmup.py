@@ -22,7 +22,7 @@ _RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sparse", {"optimizer": "sgd", "input_dropout": 0.5, "feature_norm": "row", "clip_norm": 1.0}),
     ("sparse", {"optimizer": "heavy-ball", "model": "sage", "bias": False}),
     ("sparse", {"optimizer": "amsgrad", "norm": "layer", "history_dtype": "bfloat16"}),
-    ("sparse", {"optimizer": "adagrad", "estimator": "ns", "dropout": 0.0}),
+    ("sparse", {"optimizer": "adagrad", "estimator": "ns", "dropout": 0.0, "sampled_start": 2}),
     ("sparse", {"optimizer": "adagrad", "form": "paper", "estimator": "exact", "norm": "batch"}),
     ("sparse", {"model": "gcnii", "layers": 3}),
     ("dense", {"model": "gin", "input_dropout": 0.5, "activation": "gelu"}),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cvgnn.errors import CvgnnError, require, require_integer, require_number
 from cvgnn.nn import Estimator, Network, refresh_statistics, require_exact
+from cvgnn.nn.sampled_start import SampledStart
 from cvgnn.ops.allocator import keep_freed_memory
 from cvgnn.ops.threads import one_torch_thread
 from cvgnn.sampling import Batch, BatchLoader
@@ -81,6 +82,7 @@ class Trainer:
         device: where model, histories and features are; batches are drawn on the CPU and moved there.
         gradient: computes the loss of a batch and the parameters' gradients, where the rows of a batch are not all in
             this process; the model's forward and backward pass if None.
+        start: takes the place of `estimator` in the first steps, if given.
     """
 
     model: Network
@@ -97,6 +99,7 @@ class Trainer:
     statistics_every: int = 100
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     gradient: Callable[[Batch], float] | None = None
+    start: SampledStart | None = None
     iterations: int = field(default=0, init=False)
     position: Position = field(default_factory=Position, init=False)
     best: BestByValidation = field(default_factory=BestByValidation, init=False)
@@ -141,12 +144,14 @@ class Trainer:
             if self.guard.accepts(loss, parameters):
                 self.optimizer.step()
                 # Line 17: histories move after the parameters do, with the H of this step's forward pass.
-                self.estimator.commit(batch.step)
+                self._estimator_at(batch.step).commit(batch.step)
                 if self.average is not None:
                     self.average.update(self.model, batch.step)
                 self.position.skipped_in_a_row = 0
             else:
                 self._refuse(batch, loss)
+        if self.start is not None and batch.step == self.start.steps:
+            self.start.finish()  # in the last step, so that a checkpoint after it has the histories
         self.iterations = batch.step
         if self.tau is not None:
             self.tau.offer(batch.step + 1, self.model)
@@ -156,14 +161,18 @@ class Trainer:
         """Give every `BatchNorm` of the model the statistics of an exact pass at the current weights."""
         refresh_statistics(self.model, self.estimator.features, self.loader.sampler.propagation.to(self.device))
 
+    def _estimator_at(self, step: int) -> Estimator:
+        return self.estimator if self.start is None or step > self.start.steps else self.start
+
     def _refuse(self, batch: Batch, loss: float) -> None:
-        self.estimator.discard()
+        estimator = self._estimator_at(batch.step)
+        estimator.discard()
         p = self.position
         if not self.guard.skip_bad or p.skipped_in_a_row + 1 >= self.guard.most_skipped:
             # Computed again here, because a good step should not pay for the search.
             what = f"the loss is {loss}, or a gradient or hidden representation is infinite or NaN"
             if self.gradient is None:
-                what = first_bad(self.model, batch, self.estimator, loss)
+                what = first_bad(self.model, batch, estimator, loss)
             if self.guard.skip_bad:
                 what += f" (and the {p.skipped_in_a_row} steps before were skipped)"
             ids, names = batch.ids.cpu().numpy(), self.task.graph.node_names
@@ -176,7 +185,7 @@ class Trainer:
         """Lines 6 to 11: the loss of the batch; its gradient replaces the `.grad`s."""
         if self.gradient is not None:
             return self.gradient(batch)
-        loss = self.task.loss(self.model(batch, self.estimator), batch, self.model.readout)
+        loss = self.task.loss(self.model(batch, self._estimator_at(batch.step)), batch, self.model.readout)
         require(
             isinstance(loss, Tensor) and loss.dim() == 0 and loss.requires_grad,
             "loss must return one differentiable number, the mean over the nodes, as a tensor of shape []",
@@ -193,7 +202,7 @@ class Trainer:
         batch = self.loader.batch(self.loader.train_ids[: self.loader.batch_size], step=0).to(self.device)
         self._loss_and_gradient(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        self.estimator.discard()
+        self._estimator_at(batch.step).discard()
 
     def train_epoch(self, epoch: int, *, after_step: Callable[[], None] | None = None) -> float:
         """Train on the batches of an epoch that are not done yet; returns the mean loss over the epoch's drawn nodes.

@@ -28,8 +28,10 @@ from cvgnn.nn import (
     refresh_statistics,
     require_exact,
 )
+from cvgnn.nn.sampled_start import SampledStart
 from cvgnn.optim import check_options, make_optimizer
 from cvgnn.sampling import BatchLoader, FeatureSource, NeighborSampler, propagate_features
+from cvgnn.sampling.features import LateSource
 from cvgnn.training.evaluation import Evaluator, few_labelled
 from cvgnn.training.guard import Guard
 from cvgnn.training.machine import check_memory
@@ -122,14 +124,14 @@ def build_trainer(
     _check_cutout(graph, config, model)
     propagation = build_propagation(graph, config, model)
     needed = None if all_rows else needed_rows(task, config, model)
-    features = build_features(graph, propagation, config, model, needed=needed)
+    features = _late_features(graph, propagation, config, model, needed=needed)
     on_device = propagation.to(device)
     # Here too, and not only in the Trainer: an estimator's histories start from an exact pass.
     require_exact(model, features, propagation, task.items.nodes)
     evaluator = Evaluator(task, features, on_device)
     if config.inductive:
         P = build_propagation(whole.graph, config, model)
-        evaluator = Evaluator(whole, build_features(whole.graph, P, config, model), P.to(device))
+        evaluator = Evaluator(whole, _late_features(whole.graph, P, config, model), P.to(device))
     # The sampler works on the CPU's P: draws are the same on every device.
     sampler = NeighborSampler(
         propagation,
@@ -139,8 +141,19 @@ def build_trainer(
         control=config.estimator not in ("ns", "exact"),  # whether blocks hold P - P^ too, for the histories
         seed=config.seed,
     )
-    estimator = build_estimator(model, features, on_device, config, initialize=initialize, parts=parts, scratch=scratch)
+    at_once = initialize and config.sampled_start == 0
+    estimator = build_estimator(model, features, on_device, config, initialize=at_once, parts=parts, scratch=scratch)
     loader = BatchLoader(task.items, sampler, batch_size=config.batch_size, mode=config.batches, seed=config.seed)
+    start = None
+    if config.sampled_start != 0:
+        start = SampledStart(
+            features,
+            NeighborSampler(
+                propagation, num_neighbors=config.sampled_start, scheme=config.scheme, control=False, seed=config.seed
+            ),
+            steps=loader.steps_per_epoch,
+            finish=functools.partial(_initialize, estimator, model, features, on_device),
+        )
     if config.histories == "disk" and isinstance(estimator, ControlVariate):
         loader.read_ahead = estimator.read_ahead
     return Trainer(
@@ -157,6 +170,7 @@ def build_trainer(
         schedule=make_schedule(config.schedule, epochs=config.epochs),
         statistics_every=config.norm_every,
         device=device,
+        start=start,
     )
 
 
@@ -177,6 +191,7 @@ def _check_cutout(graph: Graph, config: TrainConfig, model: Network) -> None:
         f"this compact graph has P X for {graph.PX_normalization!r}, and the model needs {normalization!r}; {again} "
         f"--propagate {normalization}",
     )
+    require(config.sampled_start == 0, "sampled_start needs the features of the whole graph, not of a compact one")
     unscaled = config.feature_norm == "none"
     require(unscaled, "feature_norm needs the features of the whole graph; a compact one has P X of them as they are")
 
@@ -222,6 +237,17 @@ def build_features(
         needed=needed,
     )  # fmt: skip
     return features if config.device == "cpu" else features.to(torch_device(config.device))
+
+
+def _late_features(
+    graph: Graph, propagation: Propagation, config: TrainConfig, model: Network, *, needed: Tensor | None = None
+) -> FeatureSource:
+    """`build_features`; with a sampled start, when the first row of `P X` is asked for, and with the rows of `X`."""
+    compute = functools.partial(build_features, graph, propagation, config, model, needed=needed)
+    if config.sampled_start == 0:
+        return compute()
+    own = propagate_features(graph, propagation, feature_norm=config.feature_norm, aggregated=False)
+    return LateSource(own, compute)
 
 
 def build_propagation(graph: Graph, config: TrainConfig, model: Network) -> Propagation:
@@ -305,14 +331,25 @@ def build_estimator(
         zeros=functools.partial(mapped_zeros, folder=scratch) if config.histories == "disk" else None,
     )
     estimator.to(propagation.left.device)
-    if initialize and model.num_layers == 2 and not has_own_forward(model):
+    if initialize:
+        _initialize(estimator, model, features, propagation)
+    return estimator
+
+
+@torch.no_grad()
+def _initialize(estimator: Estimator, model: Network, features: FeatureSource, propagation: Propagation) -> None:
+    """Give an estimator's histories an exact pass at the present weights, if it has any."""
+    if type(estimator) is not ControlVariate:
+        # An exact pass costs a pass over all edges for each layer: not for an estimator that does not want it.
+        if type(estimator).initialize is not Estimator.initialize:
+            estimator.initialize(each_hidden(model, features, propagation))
+    elif model.num_layers == 2 and not has_own_forward(model):
         # The only hidden layer needs no neighbors: by blocks, no second matrix of the histories' size exists.
         with ProgressReporter("before training") as progress:
             hidden = first_hidden(model, features.incomplete, propagation, progress=progress)
             estimator.initialize_blocks(hidden)
-    elif initialize:
+    else:
         estimator.initialize(each_hidden(model, features.incomplete, propagation))
-    return estimator
 
 
 def _own_estimator(
@@ -331,9 +368,8 @@ def _own_estimator(
     else:
         estimator = call_factory("estimator", config.estimator, made, Estimator, features, model.hidden_widths)
     estimator.to(propagation.left.device)
-    # An exact pass costs a pass over all edges for each layer: not for an estimator that does not want it.
-    if initialize and type(estimator).initialize is not Estimator.initialize:
-        estimator.initialize(each_hidden(model, features, propagation))
+    if initialize:
+        _initialize(estimator, model, features, propagation)
     return estimator
 
 

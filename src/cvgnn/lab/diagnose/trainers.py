@@ -48,7 +48,7 @@ def measurement_config(config: TrainConfig) -> TrainConfig:
         value = getattr(config, name)
         require(value in known, f"diagnose cannot measure {name} {value!r}, only the built-in ones; leave it out")
     require(config.task not in ("edge", "link"), f"diagnose measures gradients over nodes, not task {config.task!r}")
-    return dataclasses.replace(config, bad_step="stop", feature_dtype="float32")
+    return dataclasses.replace(config, bad_step="stop", feature_dtype="float32", sampled_start=0)
 
 
 def fresh_trainer(graph: Graph, config: TrainConfig) -> Trainer:
