@@ -167,10 +167,10 @@ def activate_in_place(Z: Tensor, sigma: Sigma) -> Tensor:
 
 
 def _parameters(z: Array, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> tuple[Array, ...]:
-    """For the kernels: bias, gain, shift, and room for LayerNorm's statistics; no bias is 0, no LayerNorm is empty."""
+    """For the kernels: bias, gain, shift, and room for LayerNorm's statistics, none without LayerNorm."""
     b = np.zeros(z.shape[1], z.dtype) if bias is None else bias.detach().numpy()
     if gain is None or shift is None:
-        return b, b[:0], b[:0], b[:0], b[:0]
+        return b, np.ones_like(b), np.zeros_like(b), b[:0], b[:0]
     return b, gain.detach().numpy(), shift.detach().numpy(), np.empty(len(z), z.dtype), np.empty(len(z), z.dtype)
 
 

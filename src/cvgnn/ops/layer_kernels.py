@@ -96,9 +96,8 @@ def forward(  # type: ignore[no-untyped-def]
 
     Args:
         Z: `[n, d]`, contiguous.
-        bias: `[d]`.
-        gain, shift: LayerNorm's, `[d]`; empty where there is none.
-        mean, inverse: `[n]`, for the backward pass; may be empty without LayerNorm.
+        bias, gain, shift: `[d]`; without LayerNorm gain is 1 and shift 0.
+        mean, inverse: `[n]`, LayerNorm's, for the backward pass; empty where there is none.
         kind: of the activation: `RELU`, `ELU`, `GELU` or `NONE`.
         key, threshold: of dropout: an entry is dropped where its 32 random bits are below `threshold = p 2^32`.
         scale: 1/(1-p).
@@ -117,7 +116,8 @@ def forward(  # type: ignore[no-untyped-def]
     floor = zero if kind == RELU else Z.dtype.type(-np.inf)  # ReLU is max(v, 0); the others come after the loop
     for i in range(first, last):
         z, h = Z[i], H[i]
-        if gain.size > 0:
+        m, r = zero, one
+        if mean.size > 0:
             total = zero
             for c in range(d):
                 total += z[c] + bias[c]
@@ -128,13 +128,9 @@ def forward(  # type: ignore[no-untyped-def]
                 total += t * t
             r = one / np.sqrt(total / Z.dtype.type(d) + Z.dtype.type(EPS))
             mean[i], inverse[i] = m, r
-            for c in range(d):
-                v = (z[c] + bias[c] - m) * r * gain[c] + shift[c]
-                h[c] = floor if v <= floor else v  # NaN stays NaN
-        else:
-            for c in range(d):
-                v = z[c] + bias[c]
-                h[c] = floor if v <= floor else v
+        for c in range(d):
+            v = (z[c] + bias[c] - m) * r * gain[c] + shift[c]
+            h[c] = floor if v <= floor else v  # NaN stays NaN
         if kind in (ELU, GELU):
             _activate(h, kind)
         if threshold > 0:
@@ -198,13 +194,10 @@ def aggregate(indptr, indices, weight, mask_weight, H, sent, out, first, last): 
 
 
 @njit(cache=True, nogil=True, fastmath=False, error_model="numpy")
-def _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i):  # type: ignore[no-untyped-def]
-    """`y *= act'(v)` for row `i`."""
+def _through_activation(y, z, bias, gain, shift, kind, m, r):  # type: ignore[no-untyped-def]
+    """`y *= act'(v)` for a row."""
     for c in range(y.size):
-        v = z[c] + bias[c]
-        if gain.size > 0:
-            v = (v - mean[i]) * inverse[i] * gain[c] + shift[c]
-        y[c] *= _slope(v, kind)
+        y[c] *= _slope((z[c] + bias[c] - m) * r * gain[c] + shift[c], kind)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
@@ -227,15 +220,16 @@ def backward(  # type: ignore[no-untyped-def]
         sums: `[parts, 3, d]`, zero: the gradients of bias, gain and shift, part by part.
     """
     d = dZ.shape[1]
-    zero = dZ.dtype.type(0)
+    zero, one = dZ.dtype.type(0), dZ.dtype.type(1)
     s = dZ.dtype.type(scale)
     y = np.empty(d, dZ.dtype)  # the gradient of `o`, then of `v`
-    separated = mask_weight.size > 0
+    separated, normed = mask_weight.size > 0, mean.size > 0
     unmasked = np.empty(d if separated else 0, dZ.dtype)
     passes = np.ones(d, dZ.dtype)  # instead of `o` where the activation is not ReLU
     part = _rows_in_part(Z.shape[0])
     for i in range(first, last):
         o, z, dz = (H[i] if separated else sent[i]) if kind == RELU else passes, Z[i], dZ[i]
+        m, r = (mean[i], inverse[i]) if normed else (zero, one)
         d_bias, d_gain, d_shift = sums[i // part, 0], sums[i // part, 1], sums[i // part, 2]
         if i < d_own.shape[0]:
             g = d_own[i]
@@ -261,27 +255,21 @@ def backward(  # type: ignore[no-untyped-def]
             for c in range(d):
                 y[c] = (y[c] if kept[c] > zero else zero) + unmasked[c]
         if kind in (ELU, GELU):
-            _through_activation(y, z, bias, gain, shift, kind, mean, inverse, i)
-        if gain.size > 0:
-            m, r = mean[i], inverse[i]
-            total, product = zero, zero
+            _through_activation(y, z, bias, gain, shift, kind, m, r)
+        total, product = zero, zero
+        for c in range(d):
+            y[c] = y[c] if o[c] > zero else zero
+        if normed:
             for c in range(d):
-                t = y[c] if o[c] > zero else zero
-                y[c] = t
-                t *= gain[c]
+                t = y[c] * gain[c]
                 total += t
                 product += t * ((z[c] + bias[c] - m) * r)
             total /= dZ.dtype.type(d)
             product /= dZ.dtype.type(d)
-            for c in range(d):
-                x = (z[c] + bias[c] - m) * r
-                t = r * (y[c] * gain[c] - total - x * product)
-                d_gain[c] += y[c] * x
-                d_shift[c] += y[c]
-                d_bias[c] += t
-                dz[c] = t
-        else:
-            for c in range(d):
-                t = y[c] if o[c] > zero else zero
-                d_bias[c] += t
-                dz[c] = t
+        for c in range(d):
+            x = (z[c] + bias[c] - m) * r
+            t = r * (y[c] * gain[c] - total - x * product)
+            d_gain[c] += y[c] * x
+            d_shift[c] += y[c]
+            d_bias[c] += t
+            dz[c] = t
