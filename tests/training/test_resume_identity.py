@@ -37,7 +37,7 @@ OTHER: dict[str, Any] = {
     "loss": "custom:f", "task": "multilabel", "calibrate": True, "metric": "macro_f1", "class_weight": "balanced",
     "head": "dot", "negatives": "degree", "val_edges": 0.2, "test_edges": 0.2, "edge_seed": 4, "hits_k": 20,
     "inductive": True,
-    "pool": "sum",
+    "pool": "sum", "sampled_start": 5,
 }  # fmt: skip
 FREE = {"epochs": 7, "patience": 5, "threads": 2, "histories": "disk"}
 """What may change; the threads that are used are given apart."""

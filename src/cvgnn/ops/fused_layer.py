@@ -170,8 +170,14 @@ def _parameters(z: Array, bias: Tensor | None, gain: Tensor | None, shift: Tenso
     """For the kernels: bias, gain, shift, and room for LayerNorm's statistics, none without LayerNorm."""
     b = np.zeros(z.shape[1], z.dtype) if bias is None else bias.detach().numpy()
     if gain is None or shift is None:
-        return b, np.ones_like(b), np.zeros_like(b), b[:0], b[:0]
+        return b, *_no_norm(z.shape[1], z.dtype), b[:0], b[:0]
     return b, gain.detach().numpy(), shift.detach().numpy(), np.empty(len(z), z.dtype), np.empty(len(z), z.dtype)
+
+
+@functools.lru_cache(maxsize=16)
+def _no_norm(d: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """Gain and shift that change nothing."""
+    return np.ones(d, dtype), np.zeros(d, dtype)
 
 
 def _plain_sigma(Z: Tensor, sigma: Sigma) -> Tensor:
@@ -234,7 +240,7 @@ class _Layer:
     ) -> None:
         n, d = Z.shape
         self.terms, self.drop, self.summed, self.own_rows = Z.terms, drop, summed, own_rows
-        self.kind = kernels.NONE if sigma is None else ACTIVATIONS.index(sigma.activation)
+        self.kind = None if sigma is None else ACTIVATIONS.index(sigma.activation)
         self.z = np.empty((n, d), _NUMPY[Z.like.dtype])  # NumPy allocates in a quarter of the time that torch takes
         if summed is not None:
             sources, weight = summed.transposed.num_rows, summed.sampled.arrays[2].dtype
@@ -259,7 +265,8 @@ class _Layer:
     def forward(self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> None:
         """Compute `H` and `dropout(H)`, the arrays `h` and `sent`."""
         z, Z = self.z, torch.from_numpy(self.z)
-        self.h = h = z if self.kind == kernels.NONE else np.empty_like(z)
+        activated = self.kind is not None
+        self.h = h = np.empty_like(z) if activated else z
         self.sent = sent = h if self.drop is None else np.empty_like(h)
         drop = NO_DROPOUT if self.drop is None else self.drop.kernel_arguments
         self.arguments = arguments = (z, *_parameters(z, bias, gain, shift), self.kind, *drop)
@@ -274,10 +281,13 @@ class _Layer:
                     multiply_into(to, rows, W, add=j > 0)
                 else:
                     to.add_(rows) if j else to.copy_(rows)  # type: ignore[arg-type]
-            checksums[i] = kernels.forward(*arguments, h, sent, first, last)  # while the rows are in the thread's cache
+            if activated:  # while the rows are in the thread's cache
+                checksums[i] = kernels.forward(*arguments, h, sent, first, last)
+            elif bias is not None:
+                to.add_(bias)
 
         run_ranges(compute, self.ranges)
-        if not math.isfinite(sum(checksums)) and self.kind != kernels.NONE and not np.isfinite(h).all():
+        if not math.isfinite(sum(checksums)) and not np.isfinite(h).all():
             self.sent = np.full_like(h, np.nan)  # see `hidden_layer`
 
     def backward(self, d_own: Tensor | None, d_out: Tensor | None, needs: Sequence[bool]) -> Iterator[Tensor | None]:
@@ -286,13 +296,16 @@ class _Layer:
         n, d = z.shape
         none = z[:0]
         own, out = (none if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
-        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), none[:, 0], none[:, 0])
-        if self.summed is not None and d_out is not None:
-            mask = self.summed.mask_weights
-            transposed = _entries(self.summed.transposed, mask and mask.transposed)
-        dz = np.empty_like(z)
+        if activated := self.kind is not None:
+            dz, sums = np.empty_like(z), np.zeros((-(-n // kernels.rows_in_part(n)) or 1, 3, d), z.dtype)
+            transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), none[:, 0], none[:, 0])
+            if self.summed is not None and d_out is not None:
+                mask = self.summed.mask_weights
+                transposed = _entries(self.summed.transposed, mask and mask.transposed)
+            arguments = out, *transposed, own, self.h, self.sent, *self.arguments, dz, sums
+        else:
+            dz = own
         dZ = torch.from_numpy(dz)
-        sums = np.zeros((max(1, -(-n // kernels.rows_in_part(n))), 3, d), z.dtype)
         of_weights, of_inputs = needs[3 : 3 + len(terms)], needs[3 + len(terms) :]
         parts: list[list[Tensor]] = [[dZ] * len(self.ranges) for _ in terms]
         # The gradient of a term without weight is dZ itself.
@@ -302,7 +315,8 @@ class _Layer:
         ]
 
         def compute(i: int, first: int, last: int) -> None:
-            kernels.backward(out, *transposed, own, self.h, self.sent, *self.arguments, dz, sums, first, last)
+            if activated:
+                kernels.backward(*arguments, first, last)
             d_rows = part(dZ, first, last)
             for j, (rows, (_, W), dA) in enumerate(zip(self.read[i], terms, d_inputs, strict=True)):
                 if of_weights[j] and isinstance(rows, Tensor):
@@ -311,8 +325,8 @@ class _Layer:
                     input_gradient_into(part(dA, first, last), d_rows, W)
 
         run_ranges(compute, self.ranges)
-        total = np.add.reduce(sums)
-        yield from (torch.from_numpy(total[i]) if needs[i] else None for i in range(3))
+        total = torch.from_numpy(np.add.reduce(sums)) if activated else dZ.sum(dim=0, keepdim=True)
+        yield from (total[i] if needs[i] else None for i in range(3))
         for (A, _), needed, each in zip(terms, of_weights, parts, strict=True):
             if needed and isinstance(A, SparseInput):
                 # The threads share it by columns, so that no two of them write to one place.

@@ -171,6 +171,5 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor, written: Tensor, step: 
         return
     node_ids = checked_ids(ids, table.shape[0])
     new = rows.contiguous() if rows.dtype == torch.float64 else rows.float().contiguous()
-    kernel = functools.partial(_write, _as_array(table), node_ids, new.numpy(), written.numpy(), step)
-    # The thread that draws the next batch may still run: a helper that starts late takes fewer of the ranges.
-    run_rows(kernel, node_ids.size, width=table.shape[1], rounds=4)
+    # On one thread: the other draws the next batch meanwhile, and three would take longer than two.
+    _write(_as_array(table), node_ids, new.numpy(), written.numpy(), step, 0, node_ids.size)

@@ -24,7 +24,7 @@ from cvgnn.ops.compilation import njit
 from cvgnn.ops.dropout import SCRAMBLE
 from cvgnn.ops.sampling_kernels import word
 
-RELU, ELU, GELU, NONE = range(4)  # the order of `fused_layer.ACTIVATIONS`
+RELU, ELU, GELU = range(3)  # the order of `fused_layer.ACTIVATIONS`
 
 EPS = 1e-5
 """LayerNorm's."""
@@ -98,7 +98,7 @@ def forward(  # type: ignore[no-untyped-def]
         Z: `[n, d]`, contiguous.
         bias, gain, shift: `[d]`; without LayerNorm gain is 1 and shift 0.
         mean, inverse: `[n]`, LayerNorm's, for the backward pass; empty where there is none.
-        kind: of the activation: `RELU`, `ELU`, `GELU` or `NONE`.
+        kind: of the activation: `RELU`, `ELU` or `GELU`.
         key, threshold: of dropout: an entry is dropped where its 32 random bits are below `threshold = p 2^32`.
         scale: 1/(1-p).
         rows: int64 `[n]`, what each row's mask is a function of; empty for its position.
@@ -131,7 +131,7 @@ def forward(  # type: ignore[no-untyped-def]
         for c in range(d):
             v = (z[c] + bias[c] - m) * r * gain[c] + shift[c]
             h[c] = floor if v <= floor else v  # NaN stays NaN
-        if kind in (ELU, GELU):
+        if kind != RELU:
             _activate(h, kind)
         if threshold > 0:
             _drop(h, sent[i], word(key, rows[i] if rows.size > 0 else i), limit, kept)
@@ -222,14 +222,15 @@ def backward(  # type: ignore[no-untyped-def]
     d = dZ.shape[1]
     zero, one = dZ.dtype.type(0), dZ.dtype.type(1)
     s = dZ.dtype.type(scale)
+    share = one / dZ.dtype.type(d) if mean.size > 0 else zero  # of a row's sums in LayerNorm's gradient
     y = np.empty(d, dZ.dtype)  # the gradient of `o`, then of `v`
-    separated, normed = mask_weight.size > 0, mean.size > 0
+    separated = mask_weight.size > 0
     unmasked = np.empty(d if separated else 0, dZ.dtype)
     passes = np.ones(d, dZ.dtype)  # instead of `o` where the activation is not ReLU
     part = _rows_in_part(Z.shape[0])
     for i in range(first, last):
         o, z, dz = (H[i] if separated else sent[i]) if kind == RELU else passes, Z[i], dZ[i]
-        m, r = (mean[i], inverse[i]) if normed else (zero, one)
+        m, r = (mean[i], inverse[i]) if mean.size > 0 else (zero, one)
         d_bias, d_gain, d_shift = sums[i // part, 0], sums[i // part, 1], sums[i // part, 2]
         if i < d_own.shape[0]:
             g = d_own[i]
@@ -254,18 +255,16 @@ def backward(  # type: ignore[no-untyped-def]
             kept = sent[i] if kind == RELU else passes
             for c in range(d):
                 y[c] = (y[c] if kept[c] > zero else zero) + unmasked[c]
-        if kind in (ELU, GELU):
+        if kind != RELU:
             _through_activation(y, z, bias, gain, shift, kind, m, r)
         total, product = zero, zero
         for c in range(d):
-            y[c] = y[c] if o[c] > zero else zero
-        if normed:
-            for c in range(d):
-                t = y[c] * gain[c]
-                total += t
-                product += t * ((z[c] + bias[c] - m) * r)
-            total /= dZ.dtype.type(d)
-            product /= dZ.dtype.type(d)
+            t = y[c] if o[c] > zero else zero
+            y[c] = t
+            t *= gain[c]
+            total += t
+            product += t * ((z[c] + bias[c] - m) * r)
+        total, product = total * share, product * share
         for c in range(d):
             x = (z[c] + bias[c] - m) * r
             t = r * (y[c] * gain[c] - total - x * product)

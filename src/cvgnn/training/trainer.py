@@ -142,9 +142,10 @@ class Trainer:
             self.loader.draw_ahead()  # the next batch is drawn in another thread while the optimizer steps
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             if self.guard.accepts(loss, parameters):
-                self.optimizer.step()
-                # Line 17: histories move after the parameters do, with the H of this step's forward pass.
+                # Line 17: histories take the H of this step's forward pass. Line 12, which does not read them, follows:
+                # this is compiled code, during which the thread that draws the next batch can begin.
                 self._estimator_at(batch.step).commit(batch.step)
+                self.optimizer.step()
                 if self.average is not None:
                     self.average.update(self.model, batch.step)
                 self.position.skipped_in_a_row = 0
