@@ -67,7 +67,7 @@ class Estimator(nn.Module):
                 kind = type(rows).__name__
                 raise CvgnnError(f"features with sparse = True must give rows as a SparseInput, not {kind}")
             return rows
-        return DenseRows(lambda a, b: source.rows(ids[a:b]), (ids.numel(), source.num_features))  # type: ignore[arg-type, return-value]
+        return DenseRows(source.reader(ids), (ids.numel(), source.num_features))
 
     def correction(self, k: int, batch: Batch, first: int = 0, last: int | None = None) -> Tensor | None:
         """What the estimate of `(P H^(k))[r^(k+1)]` adds to `P^ H^(k)`: a new constant `[|r^(k+1)|, d_k]`, or None.

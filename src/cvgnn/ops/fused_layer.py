@@ -324,7 +324,8 @@ class _Layer:
                 if dA is not None and W is not None:
                     input_gradient_into(part(dA, first, last), d_rows, W)
 
-        run_ranges(compute, self.ranges)
+        # The lowest layer is the last that a backward pass computes, unless a sparse product follows.
+        run_ranges(compute, self.ranges, last=not any(of_inputs) and isinstance(self.read[0][0], Tensor))
         total = torch.from_numpy(np.add.reduce(sums)) if activated else dZ.sum(dim=0, keepdim=True)
         yield from (total[i] if needs[i] else None for i in range(3))
         for (A, _), needed, each in zip(terms, of_weights, parts, strict=True):

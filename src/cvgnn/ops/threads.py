@@ -37,6 +37,7 @@ class _Team(threading.local):
     """How many threads the ranges of `run_ranges` get in this thread; None for as many as torch has."""
 
     size: int | None = None
+    when_free: Callable[[], object] | None = None
 
 
 _team = _Team()
@@ -139,18 +140,38 @@ def _split(num_rows: int, share: int) -> list[tuple[int, int]]:
     return [(first, min(first + share, num_rows)) for first in range(0, max(num_rows, 1), share)]
 
 
-def run_ranges(task: Callable[[int, int, int], object], ranges: Sequence[tuple[int, int]]) -> None:
+@contextmanager
+def when_free(start: Callable[[], object]) -> Iterator[None]:
+    """Inside the block, call `start` where an operation says that it is the last with work for several threads.
+
+    `start` may `ask_for_help`: a helper begins as soon as it finds no more of the last operation's ranges, without
+    having slept. A thread that is woken later begins 0.1 ms later.
+    """
+    _team.when_free = start
+    try:
+        yield
+    finally:
+        _team.when_free = None
+
+
+def run_ranges(
+    task: Callable[[int, int, int], object], ranges: Sequence[tuple[int, int]], *, last: bool = False
+) -> None:
     """Call `task(i, first, last)` for the `i`-th of `ranges`, in parallel if there are threads.
 
     Args:
         task: runs kernels and torch operations without gradients; in parallel, each task runs torch on one thread.
             Ranges must not depend on each other. After an error no further range starts.
         ranges: see `row_ranges`.
+        last: whether what follows runs on one thread, see `when_free`.
     """
     threads = min(num_threads(), len(ranges)) if len(ranges) > 1 else 1
+    free = _team.when_free if last else None
     if threads == 1:
-        for i, (first, last) in enumerate(ranges):
-            task(i, first, last)
+        if free is not None:
+            free()
+        for i, (a, b) in enumerate(ranges):
+            task(i, a, b)
         return
     number, done, errors = itertools.count(), SimpleQueue[None](), list[BaseException]()
 
@@ -168,7 +189,9 @@ def run_ranges(task: Callable[[int, int, int], object], ranges: Sequence[tuple[i
                 done.put(None)
 
     with _threads(team=1, torch_size=1):
-        _ask_for_help(work, threads - 1)
+        ask_for_help(work, threads - 1)
+        if free is not None:
+            free()
         work()
         # Ranges are waited for, not helpers: one that wakes up too late finds nothing left to do.
         for _ in ranges:
@@ -177,7 +200,7 @@ def run_ranges(task: Callable[[int, int, int], object], ranges: Sequence[tuple[i
         raise errors[0]
 
 
-def _ask_for_help(task: Callable[[], object], count: int) -> None:
+def ask_for_help(task: Callable[[], object], count: int = 1) -> None:
     """Let so many other threads run the task. (An executor's futures would take longer than waking a thread does.)"""
     with _starting:
         while len(_helpers) < count:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cvgnn.data import Graph, Propagation, SparseFeatures
 from cvgnn.errors import CvgnnError, require, require_known
-from cvgnn.ops.history_write import read_rows
+from cvgnn.ops.history_write import row_reader
 from cvgnn.ops.row_input import DenseRows, RowInput, SparseInput
 from cvgnn.ops.row_sum import Array, Rows, weighted_sum
 from cvgnn.ops.sparse_propagation import product_rows
@@ -56,6 +56,10 @@ class FeatureSource(ABC):
     @abstractmethod
     def rows(self, ids: Tensor) -> Tensor | SparseInput:
         """`(P X)[ids]`, `[len(ids), F]`; a tensor is the caller's own, who may overwrite it."""
+
+    def reader(self, ids: Tensor) -> Callable[[int, int], Tensor]:
+        """What reads rows `first..last-1` of a dense `rows(ids)`, given `first` and `last`; called by several threads."""
+        return lambda first, last: self.rows(ids[first:last])  # type: ignore[return-value]
 
     @abstractmethod
     def span(self, first: int, last: int) -> Tensor | SparseInput:
@@ -169,7 +173,11 @@ class DenseSource(FeatureSource):
 
     def rows(self, ids: Tensor) -> Tensor:
         """See `FeatureSource.rows`."""
-        return read_rows(self.PX, ids)
+        return self.reader(ids)(0, ids.numel())
+
+    def reader(self, ids: Tensor) -> Callable[[int, int], Tensor]:
+        """See `FeatureSource.reader`."""
+        return row_reader(self.PX, ids)
 
     def span(self, first: int, last: int) -> Tensor:
         """See `FeatureSource.span`."""
@@ -250,6 +258,10 @@ class PartialSource(FeatureSource):
         """See `FeatureSource.rows`."""
         return self._with(ids).rows(ids)
 
+    def reader(self, ids: Tensor) -> Callable[[int, int], Tensor]:
+        """See `FeatureSource.reader`."""
+        return self._with(ids).reader(ids)
+
     def span(self, first: int, last: int) -> Tensor | SparseInput:
         """See `FeatureSource.span`."""
         return self._with(slice(first, last)).span(first, last)
@@ -292,6 +304,10 @@ class LateSource(FeatureSource):
     def rows(self, ids: Tensor) -> Tensor | SparseInput:
         """See `FeatureSource.rows`."""
         return self._source.rows(ids)
+
+    def reader(self, ids: Tensor) -> Callable[[int, int], Tensor]:
+        """See `FeatureSource.reader`."""
+        return self._source.reader(ids)
 
     def span(self, first: int, last: int) -> Tensor | SparseInput:
         """See `FeatureSource.span`."""

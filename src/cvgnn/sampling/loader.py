@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cvgnn.errors import CvgnnError, require, require_integer, require_known
-from cvgnn.ops.threads import num_threads
+from cvgnn.ops.threads import ask_for_help, num_threads
 from cvgnn.rng import Purpose, numpy_generator
 from cvgnn.sampling.batch import Batch
 from cvgnn.sampling.items import Items, NodeItems
@@ -56,31 +56,28 @@ def prefetch_one(items: Iterator[T], signal: StartSignal | None = None) -> Itera
     ['a', 'b', 'c']
     """
     # One item ahead and not more: a longer queue would hold several batches in memory.
-    end, signal, lock, waiting = object(), signal or StartSignal(), threading.Lock(), [False]
+    end, signal, lock, waiting = object(), signal or StartSignal(), threading.Lock(), False
     signal.was_sent = False
-    # Plain queues: an executor and its futures take 50 µs more, in which the consumer waits.
-    orders, drawn = SimpleQueue[bool](), SimpleQueue[tuple[object, BaseException | None]]()
+    drawn = SimpleQueue[tuple[object, BaseException | None]]()
 
-    def serve() -> None:
-        while orders.get():
-            try:
-                drawn.put((next(items, end), None))
-            except BaseException as error:
-                drawn.put((end, error))
+    def draw() -> None:
+        try:
+            drawn.put((next(items, end), None))
+        except BaseException as error:
+            drawn.put((end, error))
 
     def start() -> None:
+        nonlocal waiting
         with lock:  # another thread may read another epoch of the same loader, and send the signal
-            if not waiting[0]:
-                waiting[0] = True
-                orders.put(True)
+            if not waiting:
+                waiting = True
+                ask_for_help(draw)
 
-    helper = threading.Thread(target=serve, name="cvgnn-draw", daemon=True)
-    helper.start()
     try:
         while True:
             start()  # for a consumer that sent no signal for this item
             item, error = drawn.get()
-            waiting[0] = False
+            waiting = False
             if error is not None:
                 raise error
             if item is end:
@@ -92,8 +89,6 @@ def prefetch_one(items: Iterator[T], signal: StartSignal | None = None) -> Itera
             yield item  # type: ignore[misc]
     finally:
         signal.start = None
-        orders.put(False)
-        helper.join()
 
 
 def one_on_signal(items: Iterator[T], signal: StartSignal) -> Iterator[T]:
@@ -202,8 +197,8 @@ class BatchLoader:
     def draw_ahead(self) -> None:
         """Let another thread draw the next batch of the current epoch now, if batches are prefetched.
 
-        A training step calls this when it has its gradient: its threads have computed that together, and the rest of
-        the step runs on one thread, so that drawing at the same time costs nothing.
+        A training step calls this when its gradient is almost there (`cvgnn.ops.threads.when_free`): the rest of the step
+        runs on one thread, so that drawing at the same time costs nothing.
         """
         self._signal.send()
 

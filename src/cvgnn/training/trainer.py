@@ -16,7 +16,7 @@ from cvgnn.errors import CvgnnError, require, require_integer, require_number
 from cvgnn.nn import Estimator, Network, refresh_statistics, require_exact
 from cvgnn.nn.sampled_start import SampledStart
 from cvgnn.ops.allocator import keep_freed_memory
-from cvgnn.ops.threads import one_torch_thread
+from cvgnn.ops.threads import one_torch_thread, when_free
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluation import Evaluator
 from cvgnn.training.guard import Diverged, Guard, first_bad, weights_are_finite
@@ -138,8 +138,9 @@ class Trainer:
             self.refresh_statistics()
         # Our kernels share rows between their own threads; torch's small operations are faster on one.
         with one_torch_thread():
-            loss = self._loss_and_gradient(batch)
-            self.loader.draw_ahead()  # the next batch is drawn in another thread while the optimizer steps
+            with when_free(self.loader.draw_ahead):  # another thread draws the next batch from here on
+                loss = self._loss_and_gradient(batch)
+            self.loader.draw_ahead()
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             if self.guard.accepts(loss, parameters):
                 # Line 17: histories take the H of this step's forward pass. Line 12, which does not read them, follows:
