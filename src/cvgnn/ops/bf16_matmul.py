@@ -48,13 +48,13 @@ def bf16_product(A: Tensor, W: Tensor) -> Tensor:
     return Z
 
 
-def bf16_gradient(A: Tensor, dZ: Tensor) -> Tensor:
-    """`A^T dZ`, `dZ` rounded to bfloat16, and so is the result, of the dtype of `dZ`; of many rows it is the sum of two
-    that are.
+def bf16_gradient(A: Tensor, dZ: Tensor, dtype: torch.dtype) -> Tensor:
+    """`A^T dZ`, `dZ` rounded to bfloat16, and so is the result; of many rows it is the sum of two that are.
 
     Args:
         A: bfloat16 `[n, d_in]`.
         dZ: `[n, d]`.
+        dtype: of the sum and the result.
     """
     n, b = len(A), dZ.bfloat16()
     whole = n - n % MOST
@@ -62,7 +62,7 @@ def bf16_gradient(A: Tensor, dZ: Tensor) -> Tensor:
     if whole < n or not whole:
         parts.append((_padded(A[whole:]), _padded(b[whole:])))
     first, *others = [
-        (torch.mm(x.t(), y) if A.is_cpu and is_native() else torch.mm(x.float().t(), y.float()).bfloat16()).to(dZ.dtype)
+        (torch.mm(x.t(), y) if A.is_cpu and is_native() else torch.mm(x.float().t(), y.float()).bfloat16()).to(dtype)
         for x, y in parts
     ]
     return first.add_(others[0]) if others else first

@@ -28,6 +28,7 @@ from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.affine import Affine
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import NO_DROPOUT, Dropout
+from cvgnn.ops.history_write import as_array
 from cvgnn.ops.layer_kernels import EPS as EPS
 from cvgnn.ops.matmul import NARROW, input_gradient_into, weight_gradient
 from cvgnn.ops.row_input import LayerInput, LazyRows, SparseInput, multiply_into, part
@@ -296,17 +297,20 @@ class _Layer:
         n, d = z.shape
         none = z[:0]
         own, out = (none if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
-        if activated := self.kind is not None:
-            dz, sums = np.empty_like(z), np.zeros((-(-n // kernels.rows_in_part(n)) or 1, 3, d), z.dtype)
+        of_weights, of_inputs = needs[3 : 3 + len(terms)], needs[3 + len(terms) :]
+        activated, lowest = self.kind is not None, not any(of_inputs)
+        if activated:
+            # Products with bfloat16 rows round dZ. Where nothing else reads it, the kernel does, which saves a pass.
+            rounded = lowest and all(isinstance(A, Tensor) and A.dtype == torch.bfloat16 for A in self.read[0])
+            dZ = torch.empty(n, d, dtype=torch.bfloat16 if rounded else torch.from_numpy(none).dtype)
+            sums = np.zeros((-(-n // kernels.rows_in_part(n)) or 1, 3, d), z.dtype)
             transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), none[:, 0], none[:, 0])
             if self.summed is not None and d_out is not None:
                 mask = self.summed.mask_weights
                 transposed = _entries(self.summed.transposed, mask and mask.transposed)
-            arguments = out, *transposed, own, self.h, self.sent, *self.arguments, dz, sums
+            arguments = out, *transposed, own, self.h, self.sent, *self.arguments, as_array(dZ), sums
         else:
-            dz = own
-        dZ = torch.from_numpy(dz)
-        of_weights, of_inputs = needs[3 : 3 + len(terms)], needs[3 + len(terms) :]
+            dZ = torch.from_numpy(own)
         parts: list[list[Tensor]] = [[dZ] * len(self.ranges) for _ in terms]
         # The gradient of a term without weight is dZ itself.
         d_inputs = [
@@ -319,13 +323,13 @@ class _Layer:
                 kernels.backward(*arguments, first, last)
             d_rows = part(dZ, first, last)
             for j, (rows, (_, W), dA) in enumerate(zip(self.read[i], terms, d_inputs, strict=True)):
-                if of_weights[j] and isinstance(rows, Tensor):
-                    parts[j][i] = weight_gradient(rows, d_rows)
-                if dA is not None and W is not None:
+                if W is not None and of_weights[j] and isinstance(rows, Tensor):
+                    parts[j][i] = weight_gradient(rows, d_rows, W.dtype)
+                if W is not None and dA is not None:
                     input_gradient_into(part(dA, first, last), d_rows, W)
 
         # The lowest layer is the last that a backward pass computes, unless a sparse product follows.
-        run_ranges(compute, self.ranges, last=not any(of_inputs) and isinstance(self.read[0][0], Tensor))
+        run_ranges(compute, self.ranges, last=lowest and isinstance(self.read[0][0], Tensor))
         total = torch.from_numpy(np.add.reduce(sums)) if activated else dZ.sum(dim=0, keepdim=True)
         yield from (total[i] if needs[i] else None for i in range(3))
         for (A, _), needed, each in zip(terms, of_weights, parts, strict=True):

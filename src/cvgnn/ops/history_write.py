@@ -53,7 +53,7 @@ def _round_word(context, value):  # type: ignore[no-untyped-def]
     return types.uint16(types.float32), codegen
 
 
-_bfloat16: Any = intrinsic(_round_word)
+bfloat16: Any = intrinsic(_round_word)
 """In compiled code: the bits of the nearest bfloat16 number."""
 
 
@@ -90,7 +90,7 @@ def _write(table, ids, rows, written, step, first, last):  # type: ignore[no-unt
         old, new = table[ids[i]], rows[i]
         if table.itemsize == 2:  # NumPy has no bfloat16
             for c in range(new.size):
-                old[c] = _bfloat16(np.float32(new[c]))
+                old[c] = bfloat16(np.float32(new[c]))
         else:
             for c in range(new.size):
                 old[c] = new[c]
@@ -124,7 +124,7 @@ def row_reader(table: Tensor, ids: Tensor) -> Callable[[int, int], Tensor]:
     if not use_compiled(table):
         return lambda first, last: table.index_select(0, ids[first:last])
     # All that a range does not need is done here: threads that read would wait for each other's Python.
-    node_ids, source = checked_ids(ids, table.shape[0]), _as_array(table)
+    node_ids, source = checked_ids(ids, table.shape[0]), as_array(table)
 
     def read(first: int, last: int) -> Tensor:
         rows = np.empty((last - first, source.shape[1]), source.dtype)
@@ -135,7 +135,7 @@ def row_reader(table: Tensor, ids: Tensor) -> Callable[[int, int], Tensor]:
     return read
 
 
-def _as_array(table: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+def as_array(table: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     """The same memory; uint16 stands for bfloat16, which NumPy does not have."""
     return (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
 
@@ -177,4 +177,4 @@ def write_rows(table: Tensor, ids: Tensor, rows: Tensor, written: Tensor, step: 
     node_ids = checked_ids(ids, table.shape[0])
     new = rows.contiguous() if rows.dtype == torch.float64 else rows.float().contiguous()
     # On one thread: the other draws the next batch meanwhile.
-    _write(_as_array(table), node_ids, new.numpy(), written.numpy(), step, 0, node_ids.size)
+    _write(as_array(table), node_ids, new.numpy(), written.numpy(), step, 0, node_ids.size)

@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 
 from cvgnn.ops.compilation import njit
 from cvgnn.ops.dropout import SCRAMBLE
+from cvgnn.ops.history_write import bfloat16
 from cvgnn.ops.sampling_kernels import word
 
 RELU, ELU, GELU = range(3)  # the order of `fused_layer.ACTIVATIONS`
@@ -216,17 +217,17 @@ def backward(  # type: ignore[no-untyped-def]
         H, sent: `[n, d]`, before and after dropout. With ReLU the gradient of `sent` passes exactly where `sent` is
             positive, that of `H` where `H` is.
         Z, bias, gain, shift, mean, inverse, kind, key, threshold, scale, rows: as in `forward`.
-        dZ: `[n, d]`.
+        dZ: `[n, d]`, of the dtype of `Z`, or uint16 for the bits of bfloat16.
         sums: `[parts, 3, d]`, zero: the gradients of bias, gain and shift, part by part.
     """
     d = dZ.shape[1]
-    zero, one = dZ.dtype.type(0), dZ.dtype.type(1)
-    s = dZ.dtype.type(scale)
-    share = one / dZ.dtype.type(d) if mean.size > 0 else zero  # of a row's sums in LayerNorm's gradient
-    y = np.empty(d, dZ.dtype)  # the gradient of `o`, then of `v`
+    zero, one = Z.dtype.type(0), Z.dtype.type(1)
+    s = Z.dtype.type(scale)
+    share = one / Z.dtype.type(d) if mean.size > 0 else zero  # of a row's sums in LayerNorm's gradient
+    y = np.empty(d, Z.dtype)  # the gradient of `o`, then of `v`
     separated = mask_weight.size > 0
-    unmasked = np.empty(d if separated else 0, dZ.dtype)
-    passes = np.ones(d, dZ.dtype)  # instead of `o` where the activation is not ReLU
+    unmasked = np.empty(d if separated else 0, Z.dtype)
+    passes = np.ones(d, Z.dtype)  # instead of `o` where the activation is not ReLU
     part = _rows_in_part(Z.shape[0])
     for i in range(first, last):
         o, z, dz = (H[i] if separated else sent[i]) if kind == RELU else passes, Z[i], dZ[i]
@@ -249,7 +250,7 @@ def backward(  # type: ignore[no-untyped-def]
                     unmasked[c] += w * g[c]
         if threshold > 0 and kind != RELU:
             # An entry of `sent` may be 0 without being dropped: the mask is drawn again.
-            _drop(y, y, word(key, rows[i] if rows.size > 0 else i), np.uint32(threshold), dZ.dtype.type(1))
+            _drop(y, y, word(key, rows[i] if rows.size > 0 else i), np.uint32(threshold), Z.dtype.type(1))
         if separated:
             # With ReLU `sent` shows the mask wherever it counts: where `H` is 0, no gradient passes at all.
             kept = sent[i] if kind == RELU else passes
@@ -271,4 +272,7 @@ def backward(  # type: ignore[no-untyped-def]
             d_gain[c] += y[c] * x
             d_shift[c] += y[c]
             d_bias[c] += t
-            dz[c] = t
+            if dZ.itemsize == 2:  # NumPy has no bfloat16
+                dz[c] = bfloat16(np.float32(t))
+            else:
+                dz[c] = t

@@ -39,11 +39,11 @@ def product_into(Z: Tensor, A: Tensor, W: Tensor, *, add: bool) -> None:
             torch.addmm(Z, A, W, beta=int(add), out=Z)  # beta = 0 ignores what Z holds, NaN included
 
 
-def weight_gradient(A: Tensor, dZ: Tensor) -> Tensor:
-    """`A^T dZ`, the gradient of `W`."""
+def weight_gradient(A: Tensor, dZ: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """`A^T dZ`, the gradient of `W`; beside a bfloat16 `A` in the given dtype, that of `dZ` if there is none."""
     with torch_threads(A.numel() * dZ.shape[1]):
         if A.dtype == torch.bfloat16:
-            return bf16_gradient(A, dZ)
+            return bf16_gradient(A, dZ, dtype or dZ.dtype)
         return torch.mm(dZ.t(), A).t().contiguous() if dZ.shape[1] <= _NARROW_GRADIENT else torch.mm(A.t(), dZ)
 
 

@@ -58,7 +58,7 @@ class FeatureSource(ABC):
         """`(P X)[ids]`, `[len(ids), F]`; a tensor is the caller's own, who may overwrite it."""
 
     def reader(self, ids: Tensor) -> Callable[[int, int], Tensor]:
-        """What reads rows `first..last-1` of a dense `rows(ids)`, given `first` and `last`; called by several threads."""
+        """What reads rows `first..last-1` of a dense `rows(ids)`, given these two; several threads call it."""
         return lambda first, last: self.rows(ids[first:last])  # type: ignore[return-value]
 
     @abstractmethod
