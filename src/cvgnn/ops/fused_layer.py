@@ -28,7 +28,6 @@ from cvgnn.ops import layer_kernels as kernels
 from cvgnn.ops.affine import Affine
 from cvgnn.ops.backend import use_compiled
 from cvgnn.ops.dropout import NO_DROPOUT, Dropout
-from cvgnn.ops.history_write import as_array
 from cvgnn.ops.layer_kernels import EPS as EPS
 from cvgnn.ops.matmul import NARROW, input_gradient_into, weight_gradient
 from cvgnn.ops.row_input import LayerInput, LazyRows, SparseInput, multiply_into, part
@@ -147,7 +146,7 @@ def affine(Z: Affine) -> Tensor:
         # Autograd's own products are lighter for few rows, and slow for many rows and few columns (`matmul.NARROW`).
         worth = min(_WORTH_TURNING, WORTH_SHARING) if W.shape[1] <= NARROW else WORTH_SHARING
         if A.shape[0] * Z.row_work >= worth:
-            return _Layer(Z).apply()[0]
+            return _Products(Z).apply()[0]
     if W is not None and not others and Z.bias is not None:
         A = A.tensor() if isinstance(A, LazySum) else A
         if isinstance(A, Tensor):
@@ -221,35 +220,18 @@ def sampled_sum(sampled: Rows, transposed: Rows, mask: MaskWeights | None, H: Te
     return differentiable_sum(*mask, sent) + differentiable_sum(rest, rest_transposed, H)
 
 
-@final
-class _Layer:
-    """A layer at one step, compiled: its forward pass, and what the backward pass needs of it.
+class _Products:
+    """`Z = sum_j A_j W_j + b` at one step, compiled: its forward pass, and what the backward pass needs of it.
 
     Args:
-        Z, drop, summed: see `hidden_layer`.
-        sigma: None for `H = Z`.
-        own_rows: how many of the first rows of `dropout(H)` are wanted; None for all.
+        Z: what to compute.
+        sigma: parameters that are differentiated together with those of `Z`.
     """
 
-    def __init__(
-        self,
-        Z: Affine,
-        sigma: Sigma | None = None,
-        drop: Dropout | None = None,
-        summed: NeighborSum | None = None,
-        own_rows: int | None = None,
-    ) -> None:
+    def __init__(self, Z: Affine, sigma: Sigma | None = None) -> None:
         n, d = Z.shape
-        self.terms, self.drop, self.summed, self.own_rows = Z.terms, drop, summed, own_rows
-        self.kind = None if sigma is None else ACTIVATIONS.index(sigma.activation)
+        self.terms = Z.terms
         self.z = np.empty((n, d), _NUMPY[Z.like.dtype])  # NumPy allocates in a quarter of the time that torch takes
-        if summed is not None:
-            sources, weight = summed.transposed.num_rows, summed.sampled.arrays[2].dtype
-            if sources != n or weight != self.z.dtype:
-                raise CvgnnError(
-                    f"the layer computed {n} rows of {self.z.dtype}, but its block has {sources} sources and weights "
-                    f"of {weight}: sampler, features and model must fit together"
-                )
         # Autograd must see every tensor that may need a gradient.
         inputs, weights = zip(*Z.terms, strict=True)
         variables = [A if isinstance(A, Tensor) else A.variable for A in inputs]
@@ -260,18 +242,25 @@ class _Layer:
         self.read: list[list[Tensor | SparseInput]] = [[] for _ in self.ranges]
 
     def apply(self) -> tuple[Tensor, Tensor]:
-        """The own rows, and the sum, whose entries are not computed yet, if there is one."""
+        """What `forward` returns, differentiable."""
         return _LayerFunction.apply(self, *self.variables)  # type: ignore[no-any-return, no-untyped-call]
 
-    def forward(self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> None:
-        """Compute `H` and `dropout(H)`, the arrays `h` and `sent`."""
-        z, Z = self.z, torch.from_numpy(self.z)
-        activated = self.kind is not None
-        self.h = h = np.empty_like(z) if activated else z
-        self.sent = sent = h if self.drop is None else np.empty_like(h)
-        drop = NO_DROPOUT if self.drop is None else self.drop.kernel_arguments
-        self.arguments = arguments = (z, *_parameters(z, bias, gain, shift), self.kind, *drop)
-        checksums = [0.0] * len(self.ranges)
+    def forward(self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """`Z`."""
+        Z = torch.from_numpy(self.z)
+        self.multiply(lambda _, first, last: None if bias is None else part(Z, first, last).add_(bias))
+        return Z, None
+
+    def backward(self, d_own: Tensor | None, d_out: Tensor | None, needs: Sequence[bool]) -> Iterator[Tensor | None]:
+        """The gradients of the `variables` that need one."""
+        assert d_own is not None
+        dZ = d_own.contiguous()
+        yield from (dZ.sum(dim=0) if needs[0] else None, None, None)
+        yield from self.gradients(dZ, needs[3:], lambda first, last: None)
+
+    def multiply(self, finish: Callable[[int, int, int], object]) -> None:
+        """Compute `z`, and call `finish` for each range of its rows while they are in the thread's cache."""
+        Z = torch.from_numpy(self.z)
 
         def compute(i: int, first: int, last: int) -> None:
             to = part(Z, first, last)
@@ -282,45 +271,31 @@ class _Layer:
                     multiply_into(to, rows, W, add=j > 0)
                 else:
                     to.add_(rows) if j else to.copy_(rows)  # type: ignore[arg-type]
-            if activated:  # while the rows are in the thread's cache
-                checksums[i] = kernels.forward(*arguments, h, sent, first, last)
-            elif bias is not None:
-                to.add_(bias)
+            finish(i, first, last)
 
         run_ranges(compute, self.ranges)
-        if not math.isfinite(sum(checksums)) and not np.isfinite(h).all():
-            self.sent = np.full_like(h, np.nan)  # see `hidden_layer`
 
-    def backward(self, d_own: Tensor | None, d_out: Tensor | None, needs: Sequence[bool]) -> Iterator[Tensor | None]:
-        """The gradients of the `variables` that need one, from those of `dropout(H)` and of the sum."""
-        z, terms = self.z, self.terms
-        n, d = z.shape
-        none = z[:0]
-        own, out = (none if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
-        of_weights, of_inputs = needs[3 : 3 + len(terms)], needs[3 + len(terms) :]
-        activated, lowest = self.kind is not None, not any(of_inputs)
-        if activated:
-            # Products with bfloat16 rows round dZ. Where nothing else reads it, the kernel does, which saves a pass.
-            rounded = lowest and all(isinstance(A, Tensor) and A.dtype == torch.bfloat16 for A in self.read[0])
-            dZ = torch.empty(n, d, dtype=torch.bfloat16 if rounded else torch.from_numpy(none).dtype)
-            sums = np.zeros((-(-n // kernels.rows_in_part(n)) or 1, 3, d), z.dtype)
-            transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), none[:, 0], none[:, 0])
-            if self.summed is not None and d_out is not None:
-                mask = self.summed.mask_weights
-                transposed = _entries(self.summed.transposed, mask and mask.transposed)
-            arguments = out, *transposed, own, self.h, self.sent, *self.arguments, as_array(dZ), sums
-        else:
-            dZ = torch.from_numpy(own)
+    def gradients(
+        self, dZ: Tensor, needs: Sequence[bool], start: Callable[[int, int], object]
+    ) -> Iterator[Tensor | None]:
+        """The gradients of weights and inputs that need one.
+
+        Args:
+            dZ: `[n, d]`.
+            needs: for each weight, then for each input.
+            start: called before a range of rows of `dZ` is read; computes it.
+        """
+        terms = self.terms
+        of_weights, of_inputs = needs[: len(terms)], needs[len(terms) :]
         parts: list[list[Tensor]] = [[dZ] * len(self.ranges) for _ in terms]
         # The gradient of a term without weight is dZ itself.
         d_inputs = [
-            None if not needed else dZ if W is None else dZ.new_empty(n, len(W))
+            None if not needed else dZ if W is None else dZ.new_empty(len(dZ), len(W))
             for (_, W), needed in zip(terms, of_inputs, strict=True)
         ]
 
         def compute(i: int, first: int, last: int) -> None:
-            if activated:
-                kernels.backward(*arguments, first, last)
+            start(first, last)
             d_rows = part(dZ, first, last)
             for j, (rows, (_, W), dA) in enumerate(zip(self.read[i], terms, d_inputs, strict=True)):
                 if W is not None and of_weights[j] and isinstance(rows, Tensor):
@@ -329,9 +304,7 @@ class _Layer:
                     input_gradient_into(part(dA, first, last), d_rows, W)
 
         # The lowest layer is the last that a backward pass computes, unless a sparse product follows.
-        run_ranges(compute, self.ranges, last=lowest and isinstance(self.read[0][0], Tensor))
-        total = torch.from_numpy(np.add.reduce(sums)) if activated else dZ.sum(dim=0, keepdim=True)
-        yield from (total[i] if needs[i] else None for i in range(3))
+        run_ranges(compute, self.ranges, last=not any(of_inputs) and isinstance(self.read[0][0], Tensor))
         for (A, _), needed, each in zip(terms, of_weights, parts, strict=True):
             if needed and isinstance(A, SparseInput):
                 # The threads share it by columns, so that no two of them write to one place.
@@ -342,6 +315,68 @@ class _Layer:
         yield from d_inputs
 
 
+@final
+class _Layer(_Products):
+    """`H = sigma(Z)`, `dropout(H)`, and a sum whose rows are computed later.
+
+    Args:
+        Z, sigma, drop, summed: see `hidden_layer`.
+        own_rows: how many of the first rows of `dropout(H)` are wanted; None for all.
+    """
+
+    def __init__(
+        self, Z: Affine, sigma: Sigma, drop: Dropout | None, summed: NeighborSum | None, own_rows: int | None
+    ) -> None:
+        super().__init__(Z, sigma)
+        self.kind, self.drop, self.summed, self.own_rows = ACTIVATIONS.index(sigma.activation), drop, summed, own_rows
+        if summed is not None:
+            n, sources, weight = len(self.z), summed.transposed.num_rows, summed.sampled.arrays[2].dtype
+            if sources != n or weight != self.z.dtype:
+                raise CvgnnError(
+                    f"the layer computed {n} rows of {self.z.dtype}, but its block has {sources} sources and weights "
+                    f"of {weight}: sampler, features and model must fit together"
+                )
+
+    def forward(self, bias: Tensor | None, gain: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The own rows, and the sum, whose entries are not computed yet, if there is one."""
+        z = self.z
+        self.h = h = np.empty_like(z)
+        self.sent = sent = h if self.drop is None else np.empty_like(h)
+        drop = NO_DROPOUT if self.drop is None else self.drop.kernel_arguments
+        self.arguments = arguments = (z, *_parameters(z, bias, gain, shift), self.kind, *drop)
+        checksums = [0.0] * len(self.ranges)
+
+        def finish(i: int, first: int, last: int) -> None:
+            checksums[i] = kernels.forward(*arguments, h, sent, first, last)
+
+        self.multiply(finish)
+        if not math.isfinite(sum(checksums)) and not np.isfinite(h).all():
+            self.sent = np.full_like(h, np.nan)  # see `hidden_layer`
+        own = torch.from_numpy(self.sent[: self.own_rows])
+        return own, None if self.summed is None else own.new_empty(self.summed.sampled.num_rows, own.shape[1])
+
+    def backward(self, d_own: Tensor | None, d_out: Tensor | None, needs: Sequence[bool]) -> Iterator[Tensor | None]:
+        """The gradients of the `variables` that need one, from those of `dropout(H)` and of the sum."""
+        n, d = self.z.shape
+        none = self.z[:0]
+        own, out = (none if gradient is None else gradient.contiguous().numpy() for gradient in (d_own, d_out))
+        transposed: tuple[Array, ...] = (np.zeros(n + 1, np.int32), np.empty(0, np.int32), none[:, 0], none[:, 0])
+        if self.summed is not None and d_out is not None:
+            mask = self.summed.mask_weights
+            transposed = _entries(self.summed.transposed, mask and mask.transposed)
+        # Products with bfloat16 rows round dZ. Where nothing else reads it, the kernel does, which saves a pass.
+        alone = not any(needs[3 + len(self.terms) :])
+        rounded = alone and all(isinstance(A, Tensor) and A.dtype == torch.bfloat16 for A in self.read[0])
+        dz = np.empty((n, d), np.uint16 if rounded else none.dtype)
+        dZ = torch.from_numpy(dz).view(torch.bfloat16) if rounded else torch.from_numpy(dz)
+        sums = np.zeros((-(-n // kernels.rows_in_part(n)) or 1, 3, d), none.dtype)
+        arguments = out, *transposed, own, self.h, self.sent, *self.arguments, dz, sums
+        products = [*self.gradients(dZ, needs[3:], lambda first, last: kernels.backward(*arguments, first, last))]
+        total = torch.from_numpy(np.add.reduce(sums))
+        yield from (total[i] if needs[i] else None for i in range(3))
+        yield from products
+
+
 def _entries(rows: Rows, mask_weights: Rows | None) -> tuple[Array, ...]:
     """A matrix for the kernels, and the weights of the mask, which are empty if they are not its own."""
     weight = rows.arrays[2]
@@ -349,16 +384,14 @@ def _entries(rows: Rows, mask_weights: Rows | None) -> tuple[Array, ...]:
 
 
 class _LayerFunction(torch.autograd.Function):
-    """A `_Layer` for autograd, which keeps it for the backward pass."""
+    """A layer for autograd, which keeps it for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, layer: _Layer, *variables: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def forward(ctx: Any, layer: _Products, *variables: Tensor | None) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*variables)
         ctx.layer = layer
-        layer.forward(*variables[:3])
-        own, summed = torch.from_numpy(layer.sent[: layer.own_rows]), layer.summed
-        return own, None if summed is None else own.new_empty(summed.sampled.num_rows, own.shape[1])
+        return layer.forward(*variables[:3])
 
     @staticmethod
     def backward(ctx: Any, d_own: Tensor | None, d_out: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -34,7 +34,8 @@ MAX_IMBALANCE = 1.25
 
 
 class _Team(threading.local):
-    """How many threads the ranges of `run_ranges` get in this thread; None for as many as torch has."""
+    """How many threads the ranges of `run_ranges` get in this thread, None for as many as torch has; and what to call
+    when they are free."""
 
     size: int | None = None
     when_free: Callable[[], object] | None = None
@@ -64,22 +65,28 @@ def num_threads() -> int:
 
 
 @contextmanager
-def _threads(*, team: int | None, torch_size: int) -> Iterator[None]:
+def _threads(*, team: int | None, torch_size: int, when_free: Callable[[], object] | None = None) -> Iterator[None]:
     """Set the two numbers of threads; restore them at the end."""
-    before = _team.size, torch.get_num_threads()
-    _team.size = team
+    before = _team.size, _team.when_free, torch.get_num_threads()
+    _team.size, _team.when_free = team, when_free
     torch.set_num_threads(torch_size)
     try:
         yield
     finally:
-        _team.size = before[0]
-        torch.set_num_threads(before[1])
+        _team.size, _team.when_free = before[:2]
+        torch.set_num_threads(before[2])
 
 
-def one_torch_thread() -> AbstractContextManager[None]:
-    """Run torch on one thread, except for operations within `torch_threads`."""
+def one_torch_thread(*, when_free: Callable[[], object] | None = None) -> AbstractContextManager[None]:
+    """Run torch on one thread, except for operations within `torch_threads`.
+
+    Args:
+        when_free: called where an operation says that it is the last with work for several threads. It may
+            `ask_for_help`: a helper begins as soon as it finds no more of that operation's ranges. A thread that sleeps
+            and is woken later begins 0.1 ms later.
+    """
     size = torch.get_num_threads()
-    return _NO_CHANGE if size == 1 else _threads(team=size, torch_size=1)
+    return _NO_CHANGE if size == 1 else _threads(team=size, torch_size=1, when_free=when_free)
 
 
 def torch_threads(work: int) -> AbstractContextManager[None]:
@@ -140,20 +147,6 @@ def _split(num_rows: int, share: int) -> list[tuple[int, int]]:
     return [(first, min(first + share, num_rows)) for first in range(0, max(num_rows, 1), share)]
 
 
-@contextmanager
-def when_free(start: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, call `start` where an operation says that it is the last with work for several threads.
-
-    `start` may `ask_for_help`: a helper begins as soon as it finds no more of the last operation's ranges, without
-    having slept. A thread that is woken later begins 0.1 ms later.
-    """
-    _team.when_free = start
-    try:
-        yield
-    finally:
-        _team.when_free = None
-
-
 def run_ranges(
     task: Callable[[int, int, int], object], ranges: Sequence[tuple[int, int]], *, last: bool = False
 ) -> None:
@@ -163,7 +156,7 @@ def run_ranges(
         task: runs kernels and torch operations without gradients; in parallel, each task runs torch on one thread.
             Ranges must not depend on each other. After an error no further range starts.
         ranges: see `row_ranges`.
-        last: whether what follows runs on one thread, see `when_free`.
+        last: whether what follows runs on one thread, see `one_torch_thread`.
     """
     threads = min(num_threads(), len(ranges)) if len(ranges) > 1 else 1
     free = _team.when_free if last else None

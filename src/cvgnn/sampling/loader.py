@@ -197,7 +197,7 @@ class BatchLoader:
     def draw_ahead(self) -> None:
         """Let another thread draw the next batch of the current epoch now, if batches are prefetched.
 
-        A training step calls this when its gradient is almost there (`ops.threads.when_free`): the rest runs on one
+        A training step calls this when its gradient is almost there (`one_torch_thread`): the rest runs on one
         thread, so that drawing at the same time costs nothing.
         """
         self._signal.send()

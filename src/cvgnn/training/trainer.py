@@ -16,7 +16,7 @@ from cvgnn.errors import CvgnnError, require, require_integer, require_number
 from cvgnn.nn import Estimator, Network, refresh_statistics, require_exact
 from cvgnn.nn.sampled_start import SampledStart
 from cvgnn.ops.allocator import keep_freed_memory
-from cvgnn.ops.threads import one_torch_thread, when_free
+from cvgnn.ops.threads import one_torch_thread
 from cvgnn.sampling import Batch, BatchLoader
 from cvgnn.training.evaluation import Evaluator
 from cvgnn.training.guard import Diverged, Guard, first_bad, weights_are_finite
@@ -137,9 +137,8 @@ class Trainer:
         if self.model.has_statistics and (batch.step - 1) % self.statistics_every == 0:
             self.refresh_statistics()
         # Our kernels share rows between their own threads; torch's small operations are faster on one.
-        with one_torch_thread():
-            with when_free(self.loader.draw_ahead):  # another thread draws the next batch from here on
-                loss = self._loss_and_gradient(batch)
+        with one_torch_thread(when_free=self.loader.draw_ahead):  # another thread draws the next batch meanwhile
+            loss = self._loss_and_gradient(batch)
             self.loader.draw_ahead()
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             if self.guard.accepts(loss, parameters):
