@@ -305,8 +305,8 @@ def _kinds() -> dict[str, Kind]:
     }
     rounded = functools.partial(Ours, feature_dtype="bfloat16", history_dtype="bfloat16")
     kinds["cv-bfloat16"] = Kind("cvgnn cv, bfloat16 features and histories", (), with_features, rounded)
-    start = functools.partial(Ours, estimator="cv", sampled_start=5, ema=0.99)
-    kinds["cv-start"] = Kind("cvgnn cv, sampled start, averaged weights", (), as_it_is, start)
+    start = functools.partial(Ours, estimator="cv", sampled_start=10, control=0.7, ema=0.99)
+    kinds["cv-start"] = Kind("cvgnn cv, sampled start, control 0.7, averaged weights", (), as_it_is, start)
     kinds["pyg-full"] = Kind("PyG full batch", ("torch_geometric",), pyg_matrix, PygFull)
     for fan_out in ([10, 10], [25, 10], [2, 2], [5, 5]):
         label = f"PyG NeighborLoader {fan_out[0]},{fan_out[1]} ({sampler})"

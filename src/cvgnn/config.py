@@ -125,7 +125,7 @@ class TrainConfig:
     sampled_start: int = 0
     """Neighbors drawn for a node at layer 0 in the first epoch, -1 for all. That epoch needs neither P X nor histories
     (its estimator is ns), so training begins at once; both are computed after it. 0 = layer 0 is exact from the first
-    step. Pays where P X takes many seconds; 5 is a good value."""
+    step. Pays where P X takes many seconds; 10 is a good value."""
 
     optimizer: Literal["sgd", "heavy-ball", "adam", "amsgrad", "adagrad", "adamw", "nadam"] = "adam"
     """The rule that turns gradients into steps: the paper's five; adamw and nadam are torch.optim's, which the paper's
