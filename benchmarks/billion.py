@@ -6,9 +6,10 @@ Generate (tables: nodes.parquet, edges.npy, features.npy), convert to a store, c
 with histories on disk (width 128, fan-out 5, batches of 1,000), evaluate, and, with --kill, end training by SIGKILL
 after half an epoch and resume it. Scale 1 is 111,059,956 nodes, 1,615,685,872 edges that are listed, 128 features, 172
 classes, 1,207,179 training, 125,265 validation and 214,338 test nodes. Each stage's input is deleted when nobody needs
-it any more. The peak is the process's resident memory (VmHWM), pages of mapped files included; the limit is a control
-group, which counts those pages, too, and takes them back. Before each stage the page cache is emptied, where that is
-allowed (root): pages that an earlier stage left there would count for no group. Read: bytes that came from the disk.
+it any more. The limit is a control group, which counts pages of files, too, mapped or not, and takes them back; `group` is
+the most that it ever counted. The peak is the process's resident memory (VmHWM), which has pages of libraries that other
+processes brought into the page cache, too. Before each stage the page cache is emptied, where that is allowed (root).
+Read: bytes that came from the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-from cvgnn.utils.formatting import format_bytes
+from cvgnn.utils.formatting import format_bytes, parse_bytes
 from ingest import CGROUP, limit_by_group
 
 # Each with the folder that it reads and the one that it writes.
@@ -108,8 +109,10 @@ def measured(
         anonymous = max(anonymous, memory(child.pid, "RssAnon"))
         time.sleep(0.05)
     output, _ = child.communicate()
-    group = CGROUP / f"cvgnn-ingest-{child.pid}"
+    group, counted = CGROUP / f"cvgnn-ingest-{child.pid}", {}
     if group.exists():
+        most = int((group / "memory.max_usage_in_bytes").read_text())
+        counted = {"group GiB": round(most / 2**30, 2)}
         group.rmdir()
     seconds = time.perf_counter() - start
     if kill_after is not None:
@@ -117,7 +120,7 @@ def measured(
     if child.returncode:
         raise SystemExit(f"{stage} ended with exit code {child.returncode}")
     own = {"anonymous GiB": round(anonymous / 2**30, 2)}  # what no kernel can take back
-    row = {"stage": stage, "seconds": round(seconds, 1), **own, **json.loads(output.splitlines()[-1])}
+    row = {"stage": stage, "seconds": round(seconds, 1), **own, **counted, **json.loads(output.splitlines()[-1])}
     row["on disk"] = format_bytes(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
     print(row, flush=True)
     return row
@@ -162,7 +165,7 @@ def main() -> None:
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.stage is not None:
-        if arguments.memory != "none" and not limit_by_group(int(arguments.memory.removesuffix("G")) * 2**30):
+        if arguments.memory != "none" and not limit_by_group(parse_bytes(arguments.memory)):
             raise SystemExit("no control group of memory can be made here; run as root, or with cgroup v1 memory")
         found = run_stage(arguments.stage, arguments.folder, arguments)
         read = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["read_bytes"]

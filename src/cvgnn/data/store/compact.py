@@ -140,6 +140,7 @@ def _write_dense_product(writer: StoreWriter, P: Propagation, X: Tensor, ids: np
             out[first : first + len(part), columns] = sums.mul_(P.left[nodes, None])
             first += len(part)
             writer.progress("P X", (left + (min(left + width, X.shape[1]) - left) * first / len(ids)) / X.shape[1])
+        del scaled  # before the next columns: the budget is for one of them
 
 
 def _write_sparse_product(writer: StoreWriter, P: Propagation, X: SparseFeatures, ids: np.ndarray) -> None:
