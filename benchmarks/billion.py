@@ -6,10 +6,10 @@ Generate (tables: nodes.parquet, edges.npy, features.npy), convert to a store, c
 with histories on disk (width 128, fan-out 5, batches of 1,000), evaluate, and, with --kill, end training by SIGKILL
 after half an epoch and resume it. Scale 1 is 111,059,956 nodes, 1,615,685,872 edges that are listed, 128 features, 172
 classes, 1,207,179 training, 125,265 validation and 214,338 test nodes. Each stage's input is deleted when nobody needs
-it any more. The limit is a control group, which counts pages of files, too, mapped or not, and takes them back; `group` is
-the most that it ever counted. The peak is the process's resident memory (VmHWM), which has pages of libraries that other
-processes brought into the page cache, too. Before each stage the page cache is emptied, where that is allowed (root).
-Read: bytes that came from the disk.
+it any more. The limit is a control group, which counts pages of files, too, mapped or not, and takes them back; `group`
+is the most that it ever counted. The peak is the process's resident memory (VmHWM), which has pages of libraries that
+other processes brought into the page cache, too. Before each stage the page cache is emptied, where that is allowed
+(root). Read: bytes that came from the disk.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Contestants: `cv`, `ns` and `exact` of this library (fan-out of the paper's reci
 with features and histories in bfloat16 (all others compute in float32; PubMed's features are sparse to this library and
 stay in float32); `cv-start`: `cv` with `sampled_start=10`, so that `P X` and the histories are computed after the first
 epoch and not before it (its seconds hold them, its set-up does not), with `control=0.7` (the synthetic graphs overfit
-with `cv`, docs/estimators.md; chosen on these graphs among 0.5, 0.7 and 1), and with `ema=0.99`: the averaged weights are
+with `cv`, docs/estimators.md; chosen on these graphs among 0.5, 0.7 and 1), and with `ema=0.99`: averaged weights are
 evaluated, which no peer's example does; PyG's full-batch GCN; PyG's `NeighborLoader` + `GCNConv`; DGL's
 `NeighborSampler` + `GraphConv`. What is not installed is named and left out. torch-sparse, without which
 `NeighborLoader` does not run (or pyg-lib, which pip did not find), compiles in 10 to 50 minutes:
